@@ -1,0 +1,60 @@
+# `make help` lists the targets. PYTHON selects the interpreter that .venv is made with.
+PYTHON ?= python3.11
+DATASET ?= digits
+RUN ?= runs/$(DATASET)
+BIN := .venv/bin
+STAMP := .venv/.stamp
+
+export TF_CPP_MIN_LOG_LEVEL ?= 2
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo train evaluate export serve test test-slow lint format bench clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+setup: $(STAMP) ## make .venv; the other targets do this by themselves
+
+$(STAMP): requirements.txt pyproject.toml
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $@
+
+demo: $(STAMP) ## train on digits beside a plain classifier, measure both, write samples
+	$(BIN)/jem-tf demo
+
+train: $(STAMP) ## train on DATASET into RUN
+	$(BIN)/jem-tf train $(DATASET) --out $(RUN) $(ARGS)
+
+evaluate: $(STAMP) ## measure RUN: accuracy, calibration, OOD detection
+	$(BIN)/jem-tf evaluate $(RUN) $(ARGS)
+
+export: $(STAMP) ## RUN as the next version of a SavedModel below saved_models/
+	$(BIN)/jem-tf export $(RUN) $(ARGS)
+
+serve: ## serve saved_models/ with TF Serving (needs Docker)
+	docker run --rm -p 127.0.0.1:8500:8500 -p 127.0.0.1:8501:8501 \
+	  -v "$(CURDIR)/saved_models/$(DATASET):/models/$(DATASET)" -e MODEL_NAME=$(DATASET) \
+	  tensorflow/serving $(ARGS)
+
+test: $(STAMP) ## the test suite
+	$(BIN)/pytest
+
+test-slow: $(STAMP) ## the tests that train for minutes
+	$(BIN)/pytest -m slow -v
+
+lint: $(STAMP) ## ruff and mypy
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(STAMP) ## let ruff lay the code out
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(STAMP) ## time the training step
+	$(BIN)/python benchmarks/training_step.py
+
+clean: ## remove .venv and caches; runs/ and saved_models/ stay
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache build *.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

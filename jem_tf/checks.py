@@ -1,0 +1,66 @@
+"""Checks of a backbone: errors a user meets before training, instead of in the middle of it.
+
+Not here: checks of data (`inputs.py`) and of settings (where the setting is).
+"""
+
+from typing import Any
+
+import keras
+import numpy as np
+
+
+def check_backbone(backbone: Any) -> None:
+    """Raise unless `backbone` looks like a classifier that ends in logits."""
+    if not isinstance(backbone, keras.Model):
+        raise TypeError(
+            f"`backbone` must be a keras.Model that returns logits. Received: {type(backbone)}"
+        )
+    last = _last_layer(backbone)
+    activation = getattr(last, "activation", None)
+    if isinstance(last, keras.layers.Softmax) or activation in (
+        keras.activations.softmax,
+        keras.activations.log_softmax,
+        keras.activations.sigmoid,
+    ):
+        raise ValueError(
+            "`backbone` must end in logits: softmax hides the energy log-sum-exp of the logits. "
+            f"Received: a backbone ending in {getattr(activation, '__name__', 'softmax')} "
+            f"(layer {last.name!r}); remove that activation."
+        )
+    if backbone.built and backbone.output_shape is not None:
+        check_output_shape(backbone.output_shape)
+
+
+def check_output_shape(shape: Any) -> None:
+    """Raise unless `shape` is `[batch, classes]` with at least two classes."""
+    if not isinstance(shape, tuple) or len(shape) != 2 or shape[1] is None or shape[1] < 2:
+        raise ValueError(
+            "`backbone` must return logits of shape [batch, classes] with at least 2 classes. "
+            f"Received: output shape {shape}"
+        )
+
+
+def check_logits(logits: np.ndarray) -> None:
+    """Raise if `logits` are probabilities, as from a softmax inside a custom model."""
+    total = np.exp(logits) if (logits <= 0).all() else logits
+    if (total >= 0).all() and np.allclose(total.sum(-1), 1.0, atol=1e-3):
+        raise ValueError(
+            "`backbone` must return logits. Received: rows that are probabilities "
+            f"(the first is {np.array2string(logits[0], precision=3, threshold=6)}); "
+            "remove the softmax."
+        )
+
+
+def depends_on_training(model: keras.Model) -> bool:
+    """Whether any part of `model` acts differently in training (batch norm, dropout, ...)."""
+    return any(
+        layer._call_has_training_arg
+        for layer in model._flatten_layers()
+        if not isinstance(layer, (keras.Sequential, keras.src.models.Functional))
+    )
+
+
+def _last_layer(model: keras.Model) -> Any:
+    layers = getattr(model, "layers", None)
+    last = layers[-1] if layers else None
+    return _last_layer(last) if isinstance(last, keras.Model) else last

@@ -1,0 +1,274 @@
+"""Data sets by name, scaled to [-1, 1], and the sets that do not belong with them.
+
+Not here: anything about models. Images are `[height, width, channels]`, labels integers.
+"""
+
+import difflib
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+SYNTHETIC = ("patches", "noise", "constant", "interpolations")
+TEST_SHARE = 0.2  # of data that comes without a test split
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A classification set: rows `(x, y)` to train on and rows to test on.
+
+    ```python
+    digits = data.load("digits")
+    model.fit(digits.batches("train", 64, seed=1), validation_data=digits.batches("test", 64))
+    x, y = digits.arrays("test", limit=1000)
+    ```
+    """
+
+    name: str
+    train: tf.data.Dataset
+    test: tf.data.Dataset
+    class_names: tuple[str, ...]
+    shape: tuple[int, ...]
+
+    def batches(
+        self, split: str, batch_size: int, seed: int | None = None, augment: bool = False
+    ) -> tf.data.Dataset:
+        """Batches of "train" or "test", shuffled if there is a `seed`, cropped and flipped if
+        `augment`."""
+        rows = self._split(split)
+        if seed is not None:
+            rows = rows.shuffle(min(len(rows), 50_000), seed=seed)
+        if augment:
+            rows = rows.enumerate().map(_crop_and_flip(seed or 0), tf.data.AUTOTUNE)
+        return rows.batch(batch_size).prefetch(tf.data.AUTOTUNE)
+
+    def arrays(self, split: str, limit: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """The first `limit` rows of a split in memory."""
+        rows = self._split(split)
+        rows = rows if limit is None else rows.take(limit)
+        batches = list(rows.batch(1024).as_numpy_iterator())
+        return np.concatenate([x for x, _ in batches]), np.concatenate([y for _, y in batches])
+
+    def _split(self, split: str) -> tf.data.Dataset:
+        if split not in ("train", "test"):
+            raise ValueError(f'`split` must be "train" or "test". Received: split={split!r}')
+        return getattr(self, split)
+
+
+def load(name: str, data_dir: str | None = None, image_size: int | None = None) -> Dataset:
+    """The data set `name`.
+
+    `name` is "digits" (8x8, comes with scikit-learn), the path of an `.npz` file, of a folder
+    with a folder of images for each class, or any image-classification set of TensorFlow
+    Datasets, which `data_dir` or TFDS_DATA_DIR holds or is filled with. `image_size` resizes
+    images, and is needed for sets whose images differ in size.
+    """
+    if name == "digits":
+        return _digits()
+    path = Path(name)
+    if path.suffix == ".npz":
+        return _npz(path)
+    if path.is_dir():
+        return _folder(path, image_size)
+    if path.exists() or os.sep in name:
+        raise ValueError(
+            f"A data set file must be a folder of images by class, or .npz. Received: {name!r}"
+        )
+    return _tfds(name, data_dir, image_size)
+
+
+def ood_set(name: str, like: Dataset, n: int, seed: int = 0, data_dir: str | None = None) -> Any:
+    """`n` inputs that do not belong with `like`, in its shape and range; `[n, ...]` float32.
+
+    "noise" is uniform, "constant" has one value a channel, "interpolations" are midpoints of two
+    test rows of different classes, "patches" are pieces of natural photographs; any other name
+    is a data set, resized.
+    """
+    rng = np.random.default_rng(seed)
+    x, y = like.arrays("test", max(n, 1000))
+    if name in ("noise", "constant"):
+        shape = (n, *like.shape) if name == "noise" else (n, *[1] * (x.ndim - 2), like.shape[-1])
+        axes = tuple(range(x.ndim - 1))
+        drawn = rng.uniform(x.min(axes), x.max(axes), shape)
+        return np.broadcast_to(drawn, (n, *like.shape)).astype(np.float32)
+    if name == "interpolations":
+        first = rng.integers(len(x), size=n)
+        second = np.array([rng.choice(np.flatnonzero(y != y[i])) for i in first])
+        return ((x[first] + x[second]) / 2).astype(np.float32)
+    if len(like.shape) != 3:
+        raise ValueError(
+            f"Only noise, constant and interpolations exist for inputs of shape {like.shape}. "
+            f"Received: {name!r}"
+        )
+    if name == "patches":
+        return _patches(like.shape, n, rng)
+    try:
+        other = load(name, data_dir).arrays("test", n)[0]
+    except UnknownDataset as error:
+        raise UnknownDataset(name, SYNTHETIC) from error
+    return _in_shape(other, like.shape)
+
+
+class UnknownDataset(ValueError):
+    """No data set has this name; the message suggests names that are near."""
+
+    def __init__(self, name: str, also: tuple[str, ...] = ()):
+        import tensorflow_datasets as tfds
+
+        names = ["digits", *also, *tfds.list_builders()]
+        near = difflib.get_close_matches(name, names, n=3)
+        hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+        super().__init__(
+            f"Unknown data set {name!r}.{hint} Known: 'digits', a path, or any "
+            "image-classification set of TensorFlow Datasets."
+        )
+
+
+def _digits() -> Dataset:
+    from sklearn.datasets import load_digits
+
+    bunch = load_digits()
+    x = (bunch.images[..., np.newaxis] / 8.0 - 1.0).astype(np.float32)
+    return _from_arrays("digits", *_stratified(x, bunch.target), tuple("0123456789"))
+
+
+def _npz(path: Path) -> Dataset:
+    """`x_train, y_train, x_test, y_test`, or `x, y` to be split; uint8 becomes [-1, 1]."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {key: file[key] for key in file.files}
+    except OSError as error:
+        raise ValueError(f"Cannot read {str(path)!r}: {error}") from error
+    for keys in (("x_train", "y_train", "x_test", "y_test"), ("x", "y")):
+        if all(key in arrays for key in keys):
+            parts = [arrays[key] for key in keys]
+            break
+    else:
+        raise ValueError(
+            f"{str(path)!r} must hold x_train, y_train, x_test and y_test, or x and y. "
+            f"Received: {sorted(arrays)}"
+        )
+    parts = list(_stratified(*parts)) if len(parts) == 2 else parts
+    parts[0], parts[2] = _scaled(parts[0]), _scaled(parts[2])
+    names = arrays.get("class_names", np.arange(int(max(parts[1].max(), parts[3].max())) + 1))
+    return _from_arrays(path.stem, *parts, tuple(str(name) for name in names))
+
+
+def _folder(path: Path, image_size: int | None) -> Dataset:
+    """A folder for each class, or `train/` and `test/` with those inside."""
+    from keras.utils import image_dataset_from_directory
+
+    size = (image_size or 32,) * 2
+    common = {"image_size": size, "batch_size": None, "verbose": False, "seed": 0}
+    if (path / "train").is_dir() and (path / "test").is_dir():
+        train = image_dataset_from_directory(path / "train", **common)
+        test = image_dataset_from_directory(path / "test", **common)
+        if train.class_names != test.class_names:
+            raise ValueError(
+                f"{str(path)!r} has classes {train.class_names} to train on and "
+                f"{test.class_names} to test on: they must be the same."
+            )
+    else:
+        train, test = image_dataset_from_directory(
+            path, validation_split=TEST_SHARE, subset="both", **common
+        )
+    names = tuple(train.class_names)
+    scale = lambda x, y: (x / 127.5 - 1.0, tf.cast(y, tf.int64))  # noqa: E731
+    return Dataset(path.name, train.map(scale), test.map(scale), names, (*size, 3))
+
+
+def _tfds(name: str, data_dir: str | None, image_size: int | None) -> Dataset:
+    import tensorflow_datasets as tfds
+
+    data_dir = data_dir or os.environ.get("TFDS_DATA_DIR")
+    try:
+        builder = tfds.builder(name, data_dir=data_dir)
+    except tfds.core.DatasetNotFoundError as error:
+        raise UnknownDataset(name) from error
+    features = builder.info.features
+    if builder.info.supervised_keys is None or not hasattr(features.get("label"), "names"):
+        raise ValueError(f"Data set {name!r} is not for image classification.")
+    builder.download_and_prepare()
+    shape = features["image"].shape
+    if image_size is not None:
+        shape = (image_size, image_size, shape[-1])
+    if None in shape:
+        raise ValueError(f"The images of {name!r} differ in size: give `image_size`.")
+
+    def prepare(image: tf.Tensor, label: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        image = tf.cast(image, tf.float32)
+        if image_size is not None:
+            image = tf.image.resize(image, shape[:2], antialias=True)
+        return tf.ensure_shape(image / 127.5 - 1.0, shape), label
+
+    splits = [s for s in ("train", "test", "validation") if s in builder.info.splits]
+    read = [
+        builder.as_dataset(split=s, as_supervised=True, shuffle_files=False).map(
+            prepare, tf.data.AUTOTUNE
+        )
+        for s in (splits[0], splits[min(1, len(splits) - 1)])
+    ]
+    return Dataset(name, *read, tuple(features["label"].names), tuple(shape))
+
+
+def _from_arrays(
+    name: str, x: np.ndarray, y: np.ndarray, x_test: np.ndarray, y_test: np.ndarray, names: Any
+) -> Dataset:
+    slices = tf.data.Dataset.from_tensor_slices
+    shape = tuple(x.shape[1:])
+    train, test = slices((x, y.astype(np.int64))), slices((x_test, y_test.astype(np.int64)))
+    return Dataset(name, train, test, names, shape)
+
+
+def _stratified(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, ...]:
+    from sklearn.model_selection import train_test_split
+
+    x, x_test, y, y_test = train_test_split(
+        x, y, test_size=TEST_SHARE, stratify=y, random_state=0
+    )
+    return x, y, x_test, y_test
+
+
+def _scaled(x: np.ndarray) -> np.ndarray:
+    return x.astype(np.float32) / 127.5 - 1.0 if x.dtype == np.uint8 else x.astype(np.float32)
+
+
+def _crop_and_flip(seed: int) -> Callable:
+    """The paper's augmentation: a crop after reflecting 4 pixels at the border, and a flip."""
+
+    def augment(index: tf.Tensor, row: tuple) -> tuple[tf.Tensor, tf.Tensor]:
+        x, y = row
+        key = tf.stack([tf.constant(seed, tf.int64), index])
+        padded = tf.pad(x, [[4, 4], [4, 4], [0, 0]], "REFLECT")
+        crop = tf.image.stateless_random_crop(padded, x.shape, key)
+        return tf.image.stateless_random_flip_left_right(crop, key), y
+
+    return augment
+
+
+def _patches(shape: tuple[int, ...], n: int, rng: np.random.Generator) -> np.ndarray:
+    """Squares of scikit-learn's photographs, between the set's own size and a third of a photo."""
+    from sklearn.datasets import load_sample_images
+
+    photos = load_sample_images().images
+    patches = np.empty((n, *shape[:2], 3), np.float32)
+    for i in range(n):
+        photo = photos[rng.integers(len(photos))]
+        side = int(rng.integers(shape[0], min(photo.shape[:2]) // 3))
+        top, left = (rng.integers(limit - side) for limit in photo.shape[:2])
+        patch = photo[top : top + side, left : left + side]
+        patches[i] = tf.image.resize(patch, shape[:2], method="area")
+    return _in_shape(patches / 127.5 - 1.0, shape)
+
+
+def _in_shape(x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """Images resized, and their channels averaged or repeated, to `shape`."""
+    if x.shape[1:3] != shape[:2]:
+        x = tf.image.resize(x, shape[:2], antialias=True).numpy()
+    if x.shape[3] != shape[2]:
+        x = np.repeat(x.mean(-1, keepdims=True), shape[2], axis=-1)
+    return x.astype(np.float32)

@@ -1,0 +1,192 @@
+"""What users pass to `fit` and `adapt`: looked at before training, checked, and described.
+
+Not here: loading data sets (`data.py`).
+"""
+
+import itertools
+import math
+import warnings
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+ROWS = 10_000  # rows kept to fit chain starts; the range is taken over all that are seen
+BATCHES = 64  # batches of a stream that `fit` looks at by itself
+BYTES = 2**28  # and the memory that either may take
+
+_ONE_HOT = "One-hot labels must have {} columns, one for each class. Received: labels of shape {}"
+_INTEGERS = (
+    "Labels must be integers [batch], with -1 for unlabelled rows, or one-hot [batch, classes]. "
+    "Received: dtype {}, shape {}"
+)
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What was seen of a data set."""
+
+    x: np.ndarray
+    y: np.ndarray | None
+    bounds: tuple[np.ndarray, np.ndarray]
+    batch: int
+
+
+def is_stream(data: Any) -> bool:
+    """Whether `data` yields batches itself, instead of being an array of rows."""
+    return not hasattr(data, "shape") and not isinstance(data, (list, tuple, np.ndarray))
+
+
+def batches_of(x: Any, y: Any, batch_size: int) -> Iterator[tuple[Any, Any]]:
+    """`(x, y)` batches of arrays, a `tf.data.Dataset`, a `PyDataset` or any iterable."""
+    if isinstance(x, tf.data.Dataset) and int(x.cardinality()) == tf.data.INFINITE_CARDINALITY:
+        raise ValueError("The data set is infinite: pass `data.take(batches)`.")
+    if not is_stream(x):
+        for begin in range(0, len(x), batch_size):
+            rows = slice(begin, begin + batch_size)
+            yield x[rows], None if y is None else y[rows]
+        return
+    items = (x[i] for i in range(len(x))) if isinstance(x, keras.utils.PyDataset) else iter(x)
+    for item in items:
+        yield unpack(item)[:2]
+
+
+def unpack(item: Any) -> tuple[Any, Any, Any]:
+    """`item` as x, y and sample weights; a tensor alone is x."""
+    parts = tuple(item) if isinstance(item, (tuple, list)) else (item,)
+    return (*parts, None, None)[:3]
+
+
+def summarise(batches: Iterable[tuple[Any, Any]], classes: int | None = None) -> Summary:
+    """See every batch: check it, and learn the range and up to `ROWS` rows."""
+    kept_x: list[np.ndarray] = []
+    kept_y: list[np.ndarray] = []
+    low = high = None
+    seen = batch = 0
+    for x, y in batches:
+        x = np.asarray(x)
+        dtype = x.dtype
+        check_rows(x, first_row=seen)
+        if y is not None:
+            y = check_labels(np.asarray(y), classes, first_row=seen)
+        axes = tuple(range(x.ndim - 1))
+        below, above = x.min(axes), x.max(axes)
+        low = below if low is None else np.minimum(low, below)
+        high = above if high is None else np.maximum(high, above)
+        room = min(ROWS, BYTES // max(1, x[0].size * 4)) - seen if len(x) else 0
+        if room > 0:
+            kept_x.append(np.asarray(x[:room], np.float32))
+            kept_y.append(np.full(len(x), -1)[:room] if y is None else y[:room])
+        seen += len(x)
+        batch = max(batch, len(x))
+    if not seen or low is None or high is None:
+        raise ValueError("The data set is empty: there is no row to learn from.")
+    _warn_if_unscaled(dtype, low, high, kept_x[0])
+    labels = np.concatenate(kept_y)
+    return Summary(
+        np.concatenate(kept_x),
+        labels if (labels >= 0).any() else None,
+        (low.astype(np.float32), high.astype(np.float32)),
+        batch,
+    )
+
+
+def check_rows(x: np.ndarray, first_row: int = 0) -> None:
+    """Raise `ValueError` naming the first row of `x` that is not finite numbers."""
+    if x.dtype.kind not in "fiub" and x.dtype != tf.bfloat16.as_numpy_dtype:
+        raise ValueError(f"Inputs must be numbers. Received: dtype {x.dtype}, shape {x.shape}")
+    if x.ndim < 2:
+        raise ValueError(
+            "Inputs must have a batch axis and at least one more, such as [batch, features]. "
+            f"Received: shape {x.shape}"
+        )
+    if x.dtype.kind == "f" and not np.isfinite(x).all():
+        bad = int(np.flatnonzero(~np.isfinite(x).all(axis=tuple(range(1, x.ndim))))[0])
+        value = x[bad][~np.isfinite(x[bad])].flat[0]
+        raise ValueError(f"Inputs must be finite. Received: {value} in row {first_row + bad}")
+
+
+def check_labels(y: np.ndarray, classes: int | None, first_row: int = 0) -> np.ndarray:
+    """`y` as integers `[batch]` with -1 for unlabelled rows; `ValueError` if it cannot be."""
+    if y.ndim == 2 and y.shape[1] == 1:
+        y = y[:, 0]
+    if y.ndim == 2:
+        if classes is not None and y.shape[1] != classes:
+            raise ValueError(_ONE_HOT.format(classes, y.shape))
+        return np.where(y.sum(1) > 0, y.argmax(1), -1)
+    if y.ndim != 1 or y.dtype.kind not in "iu":
+        raise ValueError(_INTEGERS.format(y.dtype, y.shape))
+    wrong = (y < -1) | (y >= (math.inf if classes is None else classes))
+    if wrong.any():
+        bad = int(np.flatnonzero(wrong)[0])
+        raise ValueError(
+            f"Labels must be between 0 and {(classes or 0) - 1}, or -1 for unlabelled rows. "
+            f"Received: {y[bad]} in row {first_row + bad}"
+        )
+    return y.astype(np.int64)
+
+
+def look_ahead(x: Any, batches: int) -> tuple[Iterator[tuple[Any, Any]], Any]:
+    """The first `batches` of the stream `x` (fewer if they are large), and `x` as it was."""
+    seen: list[Any] = []
+    stream = x
+    if isinstance(x, keras.utils.PyDataset):
+        stream = (x[i] for i in range(len(x)))
+    size = 0
+    for item in itertools.islice(stream, batches):
+        seen.append(item)
+        size += np.asarray(unpack(item)[0]).nbytes
+        if size > BYTES:
+            break
+    # Only an iterator cannot begin again by itself.
+    return batches_of(seen, None, 0), itertools.chain(seen, x) if isinstance(x, Iterator) else x
+
+
+def targets_of(y: tf.Tensor | None, classes: int) -> tuple[tf.Tensor, tf.Tensor]:
+    """Labels with a plain shape, and as rows of probabilities `[batch, classes]`, in the graph."""
+    if y is None:
+        raise ValueError("JEM needs labels `y`; mark unlabelled rows with -1. Received: y=None")
+    if len(y.shape) == 2 and y.shape[1] == 1:
+        y = y[:, 0]
+    if len(y.shape) == 2:
+        if y.shape[1] != classes:
+            raise ValueError(_ONE_HOT.format(classes, y.shape))
+        return y, tf.maximum(tf.cast(y, tf.float32), 0.0)
+    if len(y.shape) != 1 or not y.dtype.is_integer:
+        raise ValueError(_INTEGERS.format(y.dtype.name, y.shape))
+    message = f"Labels must be between 0 and {classes - 1}, or -1 for unlabelled rows."
+    bounds = [
+        tf.debugging.assert_greater_equal(y, tf.cast(-1, y.dtype), message),
+        tf.debugging.assert_less(y, tf.cast(classes, y.dtype), message),
+    ]
+    with tf.control_dependencies([check for check in bounds if check is not None]):
+        return y, tf.one_hot(y, classes)
+
+
+def batches_per_epoch(
+    x: Any, batch_size: int, steps_per_epoch: int | None, validation_split: float
+) -> int | None:
+    """How many batches `fit` will draw in an epoch; None if that cannot be known."""
+    if steps_per_epoch is not None:
+        return steps_per_epoch
+    if not is_stream(x):
+        return math.ceil(len(x) * (1.0 - validation_split) / batch_size)
+    if isinstance(x, tf.data.Dataset):
+        cardinality = int(x.cardinality())
+        return cardinality if cardinality > 0 else None
+    return len(x) if hasattr(x, "__len__") else None
+
+
+def _warn_if_unscaled(dtype: Any, low: np.ndarray, high: np.ndarray, rows: np.ndarray) -> None:
+    bottom, top = float(low.min()), float(high.max())
+    eight_bit = rows.ndim > 2 and bottom >= 0 and 128 <= top <= 255 and (rows % 1 == 0).all()
+    if dtype == np.uint8 or eight_bit:
+        warnings.warn(
+            f"The inputs look like unscaled 8-bit images: range [{bottom:g}, {top:g}]. Chains "
+            "adapt to any range, but networks train best on inputs scaled to [-1, 1]: "
+            "use x / 127.5 - 1.",
+            stacklevel=4,
+        )

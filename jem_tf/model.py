@@ -1,0 +1,299 @@
+"""JEM: a Keras classifier trained as a joint energy-based model of inputs and labels.
+
+Not here: how chains move (`sampling/`), where they rest (`replay.py`), what energies mean
+(`energy.py`). The loss is -log p(y | x) - log p(x), the second term by contrast with samples.
+"""
+
+import random
+from collections.abc import Iterator
+from itertools import chain
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from jem_tf import energy as maths
+from jem_tf import inputs
+from jem_tf.checks import check_backbone, check_logits, check_output_shape, depends_on_training
+from jem_tf.replay import ReplayBuffer
+from jem_tf.sampling import SGLD, Uniform
+from jem_tf.sampling.sampler import Sampler
+from jem_tf.scoring import Scoring
+from jem_tf.state import State
+
+fold_in = tf.random.experimental.stateless_fold_in
+
+
+class Batch(NamedTuple):
+    """A batch as the loss wants it; `y` is kept in the form the user gave, for metrics."""
+
+    x: tf.Tensor
+    y: tf.Tensor
+    targets: tf.Tensor  # [batch, classes], zero for unlabelled rows
+    labelled: tf.Tensor  # [batch], 1.0 or 0.0
+    weight: tf.Tensor  # [batch]
+
+
+@keras.saving.register_keras_serializable("jem_tf")
+class JEM(Scoring, keras.Model):
+    """Wraps any Keras classifier that ends in logits.
+
+    ```python
+    model = jem_tf.JEM(backbone)
+    model.compile(optimizer=keras.optimizers.Adam(1e-4), metrics=["accuracy"])
+    model.fit(x_train, y_train, epochs=10)    # labels as integers or one-hot; -1: unlabelled
+
+    model.predict(x)            # logits, as the backbone gives
+    model.energy(x)             # E(x)
+    model.ood_score(x)          # higher = more like the training data
+    model.sample(64, label=3)   # from p(x | y = 3)
+    ```
+
+    Args:
+        backbone: a Keras model from inputs of any rank to logits `[batch, classes]`. Energies
+            are always those of the network at inference; batch norm and dropout act on the
+            classification term only, which costs a second pass over the data.
+        sampler: `SGLD` or `MALA`.
+        buffer: the `ReplayBuffer` of persistent chains.
+        start: where chains start, `Uniform` or `GaussianMixture`.
+        input_noise: standard deviation of the noise added to training data, in units of half
+            the range of the data.
+        seed: makes training repeatable; None takes one from Python's `random`, as Keras does.
+    """
+
+    def __init__(
+        self,
+        backbone: keras.Model,
+        sampler: Sampler | None = None,
+        buffer: ReplayBuffer | None = None,
+        start: Uniform | None = None,
+        input_noise: float = 0.1,
+        seed: int | None = None,
+        **kwargs: Any,
+    ):
+        super().__init__(**kwargs)
+        check_backbone(backbone)
+        if not input_noise >= 0:
+            raise ValueError(
+                f"`input_noise` must not be negative. Received: input_noise={input_noise!r}"
+            )
+        self.backbone = backbone
+        self.sampler = SGLD() if sampler is None else sampler
+        self.buffer = ReplayBuffer() if buffer is None else buffer
+        self.start = Uniform() if start is None else start
+        self.input_noise = float(input_noise)
+        self.seed = random.randint(0, 2**31 - 1) if seed is None else int(seed)
+        self.progress = State(name="progress")
+        self.progress.assign(
+            step=np.int64(0), step_size=np.float32(self.sampler.initial_step_size)
+        )
+        logged = ["classification_loss", "generative_loss", "energy_data", "energy_samples"]
+        logged += ["chain_age", "step_size", *self.sampler.diagnostics]
+        self._means = {name: keras.metrics.Mean(name) for name in logged}
+        self._functions: dict[str, Any] = {}
+        if backbone.built:
+            self.build(backbone.input_shape)
+
+    def build(self, input_shape: Any) -> None:
+        if not self.backbone.built:
+            self.backbone.build(input_shape)
+        output_shape = self.backbone.compute_output_shape(input_shape)
+        check_output_shape(output_shape)
+        self.num_classes = output_shape[-1]
+        self._one_pass = not depends_on_training(self.backbone)
+        self.built = True
+
+    def call(self, inputs: tf.Tensor, training: bool | None = None) -> tf.Tensor:
+        """Logits `[batch, classes]`."""
+        return self.backbone(inputs, training=training)
+
+    def train_step(self, data: Any) -> dict[str, Any]:
+        """Algorithm 1 of the paper, for one batch."""
+        batch = self._unpack(data)
+        draw_seed, chain_seed, noise_seed = self._seeds(3)
+
+        # Start x̂_0 from the buffer B, or anew with probability ρ; η sampler steps to x̂_η.
+        draw = self.buffer.draw(tf.shape(batch.x)[0], self.start, draw_seed)
+        samples, diagnostics = self.run_chains(draw.x, chain_seed, draw.labels)
+
+        noise = tf.random.stateless_normal(tf.shape(batch.x), noise_seed)
+        x = batch.x + self.input_noise * self.start.scale * noise
+        with tf.GradientTape() as tape:
+            logits, f_data, f_samples = self._forward(x, samples)
+            # L = L_clf + L_gen = -log p(y | x) + logsumexp f(x̂_η) - logsumexp f(x)
+            loss, gap = self._loss(batch, logits, f_data, f_samples)
+            scaled = self.optimizer.scale_loss(loss)
+        weights = self.trainable_weights
+        self.optimizer.apply_gradients(zip(tape.gradient(scaled, weights), weights))
+
+        # Put x̂_η back into B, at the slots it came from.
+        self.buffer.write(draw, samples, self.sampler.steps)
+        step_size = self.progress["step_size"]
+        if self.sampler.tunes:
+            step_size.assign(self.sampler.tune(step_size, gap, diagnostics))
+        self.progress["step"].assign_add(1)
+        self._log(**diagnostics)
+        return self._results(batch, logits)
+
+    def test_step(self, data: Any) -> dict[str, Any]:
+        """The same losses and metrics, with the buffer's chains as the samples."""
+        batch = self._unpack(data)
+        logits = self(batch.x, training=False)
+        f_data = maths.log_density(logits)
+        f_samples = f_data[:0]
+        if self.buffer.filled:
+            samples = self.buffer.peek(tf.shape(f_data)[0], self._seeds(1, purpose=1)[0])
+            f_samples = maths.log_density(self.backbone(samples, training=False))
+        self._loss(batch, logits, f_data, f_samples)
+        results = self._results(batch, logits)
+        return {k: v for k, v in results.items() if k not in self.sampler.diagnostics}
+
+    def _forward(self, x: tf.Tensor, samples: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        """Logits of the data, and log densities of data and samples by the network at inference."""
+        n = tf.shape(x)[0]
+        both = self.backbone(tf.concat([x, samples], axis=0), training=False)
+        f = maths.log_density(both)
+        logits = both[:n] if self._one_pass else self.backbone(x, training=True)
+        return logits, f[:n], f[n:]
+
+    def _loss(
+        self, batch: Batch, logits: tf.Tensor, f_data: tf.Tensor, f_samples: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """This replica's part of the loss, and L_gen over all replicas."""
+        log_p = maths.conditional_log_probability(logits)
+        cross_entropy = -tf.reduce_sum(batch.targets * log_p, axis=-1)
+        ones = tf.ones_like(f_samples)
+        # Counts over all replicas, so that the replicas' parts add up to the global means.
+        labels, weights, chains = tf.unstack(
+            _sum_replicas(tf.stack([tf.reduce_sum(v) for v in (batch.labelled, batch.weight, ones)]))
+        )
+        loss_clf = tf.math.divide_no_nan(tf.reduce_sum(batch.weight * cross_entropy), labels)
+        loss_gen = tf.math.divide_no_nan(tf.reduce_sum(f_samples), chains) - (
+            tf.math.divide_no_nan(tf.reduce_sum(batch.weight * f_data), weights)
+        )
+        penalty = sum(self.losses) / tf.distribute.get_strategy().num_replicas_in_sync
+        loss = loss_clf + loss_gen + penalty
+        gap, total = tf.unstack(_sum_replicas(tf.stack([loss_gen, loss])))
+        self._loss_tracker.update_state(total)
+        self._log(generative_loss=gap, energy_data=-f_data, energy_samples=-f_samples)
+        self._means["classification_loss"].update_state(
+            batch.weight * cross_entropy, sample_weight=batch.labelled
+        )
+        return loss, gap
+
+    def _log(self, **values: tf.Tensor) -> None:
+        for name, value in values.items():
+            self._means[name].update_state(value)
+
+    def _results(self, batch: Batch, logits: tf.Tensor) -> dict[str, Any]:
+        self._log(chain_age=self.buffer.mean_age(), step_size=self.progress["step_size"])
+        known = batch.labelled > 0  # compiled metrics are about labelled rows
+        parts = (tf.boolean_mask(v, known) for v in (batch.x, batch.y, logits, batch.weight))
+        return self.compute_metrics(*parts)
+
+    def _unpack(self, data: Any) -> Batch:
+        x, y, weight = inputs.unpack(data)
+        x = tf.cast(x, tf.float32)
+        y, targets = inputs.targets_of(y, self.num_classes)
+        labelled = tf.cast(tf.reduce_sum(targets, axis=-1) > 0, tf.float32)
+        weight = tf.ones_like(labelled) if weight is None else tf.cast(weight, tf.float32)
+        return Batch(x, y, targets, labelled, tf.reshape(weight, [-1]))
+
+    def _seeds(self, count: int, purpose: int = 0) -> list[tf.Tensor]:
+        """Counter-based: a pure function of the seed, the step, the replica and the purpose."""
+        seed = fold_in(tf.constant([self.seed, purpose]), self.progress["step"])
+        replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+        return tf.unstack(tf.random.split(fold_in(seed, replica), count))
+
+    def adapt(self, data: Any, y: Any = None) -> None:
+        """Learn the range of the inputs and where chains start, as Keras preprocessing layers do.
+
+        `data` is an array of inputs, with labels `y` for starts that use classes, or a data set
+        of batches. `fit` does this by itself, from all rows of arrays and the first batches of
+        a data set, if you did not.
+        """
+        self._prepare(inputs.batches_of(data, y, batch_size=1024))
+
+    def fit(
+        self,
+        x: Any = None,
+        y: Any = None,
+        batch_size: int | None = None,
+        epochs: int = 1,
+        **kwargs: Any,
+    ) -> keras.callbacks.History:
+        """As `keras.Model.fit`; checks and adapts to the data, and fills the buffer, first."""
+        self._assert_compile_called("fit")
+        if self._compile_loss is not None:
+            raise ValueError(
+                "JEM has its own loss, -log p(x, y): leave `loss` out of `compile`. "
+                f"Received: loss={self.loss!r}"
+            )
+        size = batch_size or 32
+        seen = inputs.batches_of(x, y, size)
+        if inputs.is_stream(x):
+            seen, x = inputs.look_ahead(x, batches=1 if self.buffer.filled else inputs.BATCHES)
+        summary = self._prepare(seen, need_labels=True)
+        if not self.buffer.filled:
+            per_epoch = inputs.batches_per_epoch(
+                x, size, kwargs.get("steps_per_epoch"), kwargs.get("validation_split", 0.0)
+            )
+            replicas = self.distribute_strategy.num_replicas_in_sync
+            batch = -(-summary.batch // replicas)
+            epochs_left = epochs - kwargs.get("initial_epoch", 0)
+            budget = None if per_epoch is None else per_epoch * epochs_left * batch
+            with self.distribute_strategy.scope():
+                seed = tf.constant([self.seed, 2])
+                self.buffer.fill(self.start, seed, batch, budget, self.num_classes)
+            self._forget_traces()
+        return super().fit(x, y, batch_size, epochs, **kwargs)
+
+    def _prepare(self, batches: Iterator[Any], need_labels: bool = False) -> inputs.Summary:
+        """Check the data, and learn from it what is not known yet."""
+        first = next(batches, None)
+        if first is None:
+            raise ValueError("The data set is empty: there is no row to learn from.")
+        if need_labels and first[1] is None:
+            raise ValueError("JEM needs labels `y`; mark unlabelled rows with -1. Received: y=None")
+        rows = np.asarray(first[0])
+        inputs.check_rows(rows)
+        if not self.built:
+            self.build((None, *rows.shape[1:]))
+        check_logits(self.backbone(rows[:32].astype(np.float32), training=False).numpy())
+        summary = inputs.summarise(chain([first], batches), self.num_classes)
+        if not self.start.adapted:
+            with self.distribute_strategy.scope():
+                self.start.adapt(summary.x, summary.y, self.num_classes, summary.bounds)
+            self._forget_traces()
+        return summary
+
+    def _forget_traces(self) -> None:
+        """Graphs traced before there was a range or a buffer do not know of them."""
+        self.train_function = self.test_function = None
+        self._functions.clear()
+
+    def get_config(self) -> dict[str, Any]:
+        parts = {n: getattr(self, n) for n in ("backbone", "sampler", "buffer", "start")}
+        return {
+            "name": self.name,
+            "trainable": self.trainable,
+            **{n: keras.saving.serialize_keras_object(part) for n, part in parts.items()},
+            "input_noise": self.input_noise,
+            "seed": self.seed,
+        }
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> "JEM":
+        parts = {
+            name: keras.saving.deserialize_keras_object(value, custom_objects=custom_objects)
+            if isinstance(value, dict)
+            else value
+            for name, value in config.items()
+        }
+        return cls(**parts)
+
+
+def _sum_replicas(value: tf.Tensor) -> tf.Tensor:
+    context = tf.distribute.get_replica_context()
+    return context.all_reduce(tf.distribute.ReduceOp.SUM, value)

@@ -1,0 +1,161 @@
+"""The replay buffer B of Algorithm 1: chains that go on from where they stopped.
+
+Not here: the chains' updates (`sampling/`).
+A slot's mean age in SGLD steps is training steps x batch x steps / capacity: a buffer too large
+for the training budget stays noise, whatever the loss says.
+"""
+
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from jem_tf.sampling.starts import Uniform
+from jem_tf.state import State
+
+PAPER_CAPACITY = 10_000
+VISITS = 200  # draws of a slot over a run, after which short runs showed clear samples
+
+
+class Draw(NamedTuple):
+    """Chains taken from the buffer, and what is needed to put them back."""
+
+    x: tf.Tensor
+    slots: tf.Tensor
+    age: tf.Tensor
+    labels: tf.Tensor | None
+
+
+@keras.saving.register_keras_serializable("jem_tf")
+class ReplayBuffer(State):
+    """Persistent chains in a `tf.Variable`, one buffer for each replica.
+
+    ```python
+    ReplayBuffer()                        # capacity chosen from the training budget
+    ReplayBuffer(capacity=10_000)         # the paper's
+    ReplayBuffer(per_class=True)          # slots belong to classes, chains sample p(x | y)
+    ```
+
+    Args:
+        capacity: slots on each replica; None chooses so that each is drawn about 200 times in
+            the training, at most 10 000.
+        reinit_probability: the chance that a drawn chain starts anew.
+        per_class: give each slot a class, in equal shares.
+    """
+
+    per_replica = ("chains", "age", "labels")
+
+    def __init__(
+        self,
+        capacity: int | None = None,
+        reinit_probability: float = 0.05,
+        per_class: bool = False,
+        **kwargs: Any,
+    ):
+        super().__init__(**kwargs)
+        if capacity is not None and (not hasattr(capacity, "__index__") or capacity < 1):
+            raise ValueError(
+                f"`capacity` must be None or a positive integer. Received: capacity={capacity!r}"
+            )
+        if not 0.0 <= reinit_probability <= 1.0:
+            raise ValueError(
+                "`reinit_probability` must be between 0 and 1. "
+                f"Received: reinit_probability={reinit_probability!r}"
+            )
+        self.capacity = capacity
+        self.reinit_probability = float(reinit_probability)
+        self.per_class = bool(per_class)
+
+    @property
+    def filled(self) -> bool:
+        """Whether the buffer holds chains."""
+        return "chains" in self
+
+    def fill(self, start: Uniform, seed: tf.Tensor, batch: int, budget: int | None, classes: int):
+        """Fill every replica's buffer from `start`.
+
+        `batch` is the largest that one replica will draw and `budget` the number of draws it
+        will make in the whole training, if that is known.
+        """
+        capacity = self.capacity or capacity_for(budget, batch)
+        if capacity < batch:
+            raise ValueError(
+                "`capacity` must be at least the batch size of a replica. "
+                f"Received: capacity={capacity}, batch size {batch}"
+            )
+        replicas = tf.distribute.get_strategy().num_replicas_in_sync
+        shape = (replicas, capacity)
+        labels = np.broadcast_to(np.arange(capacity, dtype=np.int32) % classes, shape)
+        chains = [
+            start.draw(
+                capacity,
+                tf.random.experimental.stateless_fold_in(seed, replica),
+                tf.constant(labels[replica]) if self.per_class else None,
+            ).numpy()
+            for replica in range(replicas)
+        ]
+        self.assign(chains=np.stack(chains), age=np.zeros(shape, np.float32))
+        if self.per_class:
+            self.assign(labels=labels)
+
+    def draw(self, n: tf.Tensor | int, start: Uniform, seed: tf.Tensor) -> Draw:
+        """`n` different slots of this replica, some of them started anew."""
+        seeds = tf.random.split(seed, 3)
+        slots = self._slots(n, seeds[0])
+        labels = tf.gather(self["labels"], slots) if self.per_class else None
+        old, age = tf.gather(self["chains"], slots), tf.gather(self["age"], slots)
+        anew = tf.random.stateless_uniform([n], seeds[1]) < self.reinit_probability
+        x = tf.where(_like(anew, old), start.draw(n, seeds[2], labels), old)
+        return Draw(x, slots, tf.where(anew, tf.zeros_like(age), age), labels)
+
+    def peek(self, n: tf.Tensor | int, seed: tf.Tensor) -> tf.Tensor:
+        """At most `n` chains of this replica as they are."""
+        return tf.gather(self["chains"], self._slots(tf.minimum(n, self["age"].shape[0]), seed))
+
+    def mean_age(self) -> tf.Tensor:
+        """Mean number of sampler steps that the chains of this replica have behind them."""
+        return tf.reduce_mean(self["age"]) if self.filled else tf.constant(0.0)
+
+    def _slots(self, n: tf.Tensor | int, seed: tf.Tensor) -> tf.Tensor:
+        # The n largest of random numbers are n slots without repetition, so that writing back
+        # never has two chains for one slot.
+        lottery = tf.random.stateless_uniform(self["age"].shape, seed)
+        return tf.math.top_k(lottery, n, sorted=False).indices
+
+    def write(self, draw: Draw, x: tf.Tensor, steps: int) -> None:
+        """Put the chains of `draw`, now `steps` older, back at their slots."""
+        where = draw.slots[:, tf.newaxis]
+        self["chains"].scatter_nd_update(where, x)
+        self["age"].scatter_nd_update(where, draw.age + tf.cast(steps, tf.float32))
+
+    def restored(self, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Deal the saved chains out to the replicas there are now, however many there were."""
+        replicas = tf.distribute.get_strategy().num_replicas_in_sync
+
+        def deal(value: np.ndarray) -> np.ndarray:
+            rows = value.reshape(-1, *value.shape[2:])
+            each = len(rows) // replicas
+            return rows[: each * replicas].reshape(replicas, each, *rows.shape[1:])
+
+        return {name: deal(value) for name, value in arrays.items()}
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            **super().get_config(),
+            "capacity": self.capacity,
+            "reinit_probability": self.reinit_probability,
+            "per_class": self.per_class,
+        }
+
+
+def capacity_for(budget: int | None, batch: int) -> int:
+    """Slots such that `budget` draws visit each about `VISITS` times, within sane limits."""
+    if budget is None:
+        return max(1_000, batch)
+    return int(np.clip(budget // VISITS, 2 * batch, max(PAPER_CAPACITY, 2 * batch)))
+
+
+def _like(flags: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
+    """`flags` `[n]` shaped to broadcast over `x` `[n, ...]`."""
+    return tf.reshape(flags, [-1] + [1] * (len(x.shape) - 1))

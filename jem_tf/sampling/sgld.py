@@ -1,0 +1,103 @@
+"""Stochastic gradient Langevin dynamics, unadjusted: the sampler of the paper.
+
+Not here: the Metropolis correction (`mala.py`).
+x_t = x_{t-1} + step_size * d log p(x_{t-1}) / dx + noise * N(0, I)
+"""
+
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from jem_tf.sampling.sampler import LogDensityFn, Sampler, check_positive
+
+TIED = "tied"
+
+
+@keras.saving.register_keras_serializable("jem_tf")
+class SGLD(Sampler):
+    """Unadjusted Langevin steps.
+
+    ```python
+    SGLD()                                        # self-tuning step size
+    SGLD(steps=20, step_size=1.0, noise=0.01)     # the paper's setting
+    SGLD(steps=10, step_size=1.0, clip=0.1)       # proximal: no step moves a value further
+    SGLD.langevin(steps=100, initial=0.1)         # the theory: decaying, with noise sqrt(2 size)
+    ```
+
+    Args:
+        steps: updates in a chain.
+        step_size: a number, a Keras schedule over the steps of a chain, or "auto".
+        noise: standard deviation of the noise, or "tied" for sqrt(2 * step_size), with which
+            small steps sample the density itself.
+        clip: largest change of a value by the gradient in one step, before noise.
+    """
+
+    def __init__(
+        self,
+        steps: int = 20,
+        step_size: Any = "auto",
+        noise: float | str = 0.02,
+        clip: float | None = None,
+    ):
+        super().__init__(steps, step_size)
+        if noise not in (TIED, 0):
+            check_positive("noise", noise, 'zero, a positive number or "tied"')
+        if clip is not None:
+            check_positive("clip", clip, "None or a positive number")
+        self.noise = noise
+        self.clip = clip
+
+    @classmethod
+    def langevin(
+        cls, steps: int, initial: float = 0.1, final: float = 1e-3, power: float = 1.0
+    ) -> "SGLD":
+        """Langevin dynamics of the theory: polynomial decay of the step size, noise tied to it."""
+        decay = keras.optimizers.schedules.PolynomialDecay(initial, steps, final, power)
+        return cls(steps, decay, noise=TIED)
+
+    def step(
+        self, log_density: LogDensityFn, x: tf.Tensor, seed: tf.Tensor, step_size: tf.Tensor
+    ) -> tf.Tensor:
+        """One update of every chain in `x`."""
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(x)
+            value = log_density(x)
+        drift = step_size * tape.gradient(value, x)
+        if self.clip is not None:
+            drift = tf.clip_by_value(drift, -self.clip, self.clip)
+        noise = tf.sqrt(2.0 * step_size) if self.noise == TIED else self.noise
+        return x + drift + noise * tf.random.stateless_normal(tf.shape(x), seed)
+
+    def run(
+        self,
+        log_density: LogDensityFn,
+        x: tf.Tensor,
+        seed: tf.Tensor,
+        steps: int | tf.Tensor | None = None,
+        step_size: tf.Tensor | float | None = None,
+    ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+        """Run `steps` updates from `x`; the ends of the chains, and diagnostics to log."""
+
+        def body(index: tf.Tensor, x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            step_seed = tf.random.experimental.stateless_fold_in(seed, index)
+            size = self.step_size_at(index, step_size)
+            return index + 1, self.step(log_density, x, step_seed, size)
+
+        total = self.steps if steps is None else steps
+        # A `tf.while_loop`, because Keras traces `train_step` with AutoGraph off.
+        _, x = tf.while_loop(
+            lambda index, _: index < total, body, (tf.constant(0), x), parallel_iterations=1
+        )
+        return x, {}
+
+    def tune(self, step_size: tf.Tensor, gap: tf.Tensor, _: dict[str, tf.Tensor]) -> tf.Tensor:
+        """The next step size, given gap = mean log p(samples) - mean log p(data).
+
+        Chains that lag behind the model (gap < 0) take larger steps, chains that overshoot
+        the data's density smaller ones.
+        """
+        return self.bounded(step_size, 0.02 * tf.tanh(-gap))
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "noise": self.noise, "clip": self.clip}

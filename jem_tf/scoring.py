@@ -1,0 +1,148 @@
+"""What a trained JEM answers: energies, OOD scores, refined inputs and samples.
+
+Not here: training (`model.py`). Arrays of any length go through the graph in batches; inside a
+`tf.function` the same methods take and return tensors, so signatures can be exported from them.
+"""
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from jem_tf import energy as maths
+from jem_tf.sampling.sampler import check_steps
+
+BATCH_SIZE = 256
+SAMPLE_STEPS = 400
+
+
+class Scoring:
+    """The public methods of `JEM` besides those of a Keras model."""
+
+    backbone: Any
+    sampler: Any
+    start: Any
+    progress: Any
+    num_classes: int
+    _functions: dict[str, Any]
+
+    def energy(self, x: Any, y: Any = None, batch_size: int = BATCH_SIZE) -> Any:
+        """E(x), or E(x, y) for labels `y`; `[n]`."""
+
+        def run(x: tf.Tensor, labels: tf.Tensor | None, _: None) -> tf.Tensor:
+            return -maths.log_density(self._logits(x), labels)
+
+        labels = y if y is None or not tf.executing_eagerly() else self._labels(y, len(x))
+        return self._batched("energy", run, batch_size, x, labels)
+
+    def ood_score(self, x: Any, kind: str = "gradient_norm", batch_size: int = BATCH_SIZE) -> Any:
+        """How typical each row of `x` is, higher for inputs like the training data; `[n]`.
+
+        `kind` is "gradient_norm" (-||d log p(x) / dx||, x in units of half the data's range),
+        "log_density" or "max_probability".
+        """
+        maths.check_ood_kind(kind)
+
+        def run(x: tf.Tensor, *_: None) -> tf.Tensor:
+            return maths.ood_score(self._logits, x, kind, self.start.scale)
+
+        return self._batched(kind, run, batch_size, x)
+
+    def refine(self, x: Any, steps: int = 10, seed: int = 0, batch_size: int = BATCH_SIZE) -> Any:
+        """JEM-k: `x` after `steps` sampler steps towards the data, to be classified then."""
+        check_steps(steps)
+
+        def run(x: tf.Tensor, _: None, seed: tf.Tensor) -> tf.Tensor:
+            return self.run_chains(x, seed, steps=steps)[0]
+
+        return self._batched(f"refine_{steps}", run, batch_size, x, seed=seed)
+
+    def sample(
+        self,
+        n: int,
+        label: Any = None,
+        steps: int = SAMPLE_STEPS,
+        seed: int | None = None,
+        batch_size: int = BATCH_SIZE,
+    ) -> np.ndarray:
+        """`n` samples of p(x), or of p(x | y) for `label`: one class, or one for each sample.
+
+        Chains start anew and take `steps` steps; the same `seed` gives the same samples.
+        """
+        check_steps(steps)
+        if not hasattr(n, "__index__") or n < 1:
+            raise ValueError(f"`n` must be a positive integer. Received: n={n!r}")
+        if not self.start.adapted:
+            raise ValueError("`sample` needs to know the data: call `fit` or `adapt` first.")
+
+        def run(count: tf.Tensor, labels: tf.Tensor | None, seed: tf.Tensor) -> tf.Tensor:
+            start_seed, chain_seed = tf.unstack(tf.random.split(seed, 2))
+            x = self.start.draw(tf.shape(count)[0], start_seed, labels)
+            return self.run_chains(x, chain_seed, labels, steps)[0]
+
+        labels = None if label is None else self._labels(label, n)
+        seed = random.randint(0, 2**31 - 1) if seed is None else seed
+        return self._batched(f"sample_{steps}", run, batch_size, np.empty(n), labels, seed)
+
+    def run_chains(
+        self,
+        x: tf.Tensor,
+        seed: tf.Tensor,
+        labels: tf.Tensor | None = None,
+        steps: Any = None,
+    ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+        """Chains of the sampler from `x`, in the graph; they sample p(x | y) given `labels`.
+
+        They move in units of half the data's range, so that one step size suits all features.
+        """
+        scale = self.start.scale
+
+        def log_density(unit: tf.Tensor) -> tf.Tensor:
+            return maths.log_density(self._logits(unit * scale), labels)
+
+        step_size = tf.identity(self.progress["step_size"])
+        unit, diagnostics = self.sampler.run(log_density, x / scale, seed, steps, step_size)
+        return unit * scale, diagnostics
+
+    def _logits(self, x: tf.Tensor) -> tf.Tensor:
+        return self.backbone(x, training=False)
+
+    def _labels(self, label: Any, n: int) -> np.ndarray:
+        labels = np.asarray(label)
+        if labels.dtype.kind not in "iu" or labels.ndim > 1 or labels.shape not in ((), (n,)):
+            raise ValueError(
+                f"`label` must be one class or {n} of them, as integers. Received: label={label!r}"
+            )
+        if labels.min() < 0 or labels.max() >= self.num_classes:
+            raise ValueError(
+                f"`label` must be between 0 and {self.num_classes - 1}. Received: label={label!r}"
+            )
+        return np.broadcast_to(labels, (n,)).astype(np.int32)
+
+    def _batched(
+        self,
+        name: str,
+        fn: Callable[..., tf.Tensor],
+        batch_size: int,
+        x: Any,
+        labels: Any = None,
+        seed: int | None = None,
+    ) -> Any:
+        """`fn(x, labels, seed)` over all rows, `batch_size` at a time; each batch has its seed."""
+        if not tf.executing_eagerly():
+            return fn(x, labels, None if seed is None else tf.constant([seed, 0]))
+        if name not in self._functions:
+            self._functions[name] = tf.function(fn, reduce_retracing=True)
+        x = x if hasattr(x, "shape") else np.asarray(x)
+        outputs = []
+        for index, begin in enumerate(range(0, max(len(x), 1), batch_size)):
+            rows = slice(begin, begin + batch_size)
+            output = self._functions[name](
+                tf.cast(np.asarray(x[rows]), tf.float32),
+                None if labels is None else tf.constant(labels[rows]),
+                None if seed is None else tf.constant([seed, index]),
+            )
+            outputs.append(output.numpy())
+        return np.concatenate(outputs)

@@ -1,0 +1,85 @@
+"""State whose shape comes from data, saved and restored with a Keras model.
+
+Not here: trainable weights. A `State` holds plain `tf.Variable`s, so they stay out of
+`model.weights` and of every optimizer, yet travel in `.keras` files and checkpoints.
+"""
+
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+
+class State(keras.layers.Layer):
+    """A layer without a call: named arrays that exist once data has been seen.
+
+    Arrays named in `per_replica` have a first axis over replicas when assigned and saved; each
+    replica of a `tf.distribute` strategy keeps and changes its own part.
+    """
+
+    per_replica: tuple[str, ...] = ()
+
+    def __init__(self, **kwargs: Any):
+        super().__init__(**kwargs)
+        self.built = True
+        self._arrays: dict[str, tf.Variable] = {}
+
+    def __getitem__(self, name: str) -> tf.Variable:
+        """The variable `name`, in a replica its own component."""
+        variable = self._arrays[name]
+        if isinstance(variable, tf.distribute.DistributedValues) and not _cross_replica():
+            return variable._get()
+        return variable
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._arrays
+
+    def assign(self, **arrays: np.ndarray) -> None:
+        """Create or overwrite variables; call it eagerly and outside `strategy.run`."""
+        for name, value in arrays.items():
+            local = name in self.per_replica
+            first = value[0] if local else value
+            variable = self._arrays.get(name)
+            if variable is None or variable.shape != first.shape:
+                sync = tf.VariableSynchronization
+                variable = tf.Variable(
+                    first,
+                    trainable=False,
+                    name=name,
+                    synchronization=sync.ON_READ if local else sync.AUTO,
+                    aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
+                )
+                self._arrays[name] = variable
+            parts = components(variable)
+            for part, part_value in zip(parts, value if local else [value] * len(parts)):
+                part.assign(part_value)
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Every array, with the replicas' parts stacked on a first axis."""
+        return {
+            name: np.stack([part.numpy() for part in components(variable)])
+            if name in self.per_replica
+            else components(variable)[0].numpy()
+            for name, variable in self._arrays.items()
+        }
+
+    def save_own_variables(self, store: Any) -> None:
+        for name, value in self.arrays().items():
+            store[name] = value
+
+    def load_own_variables(self, store: Any) -> None:
+        self.assign(**self.restored({name: np.asarray(store[name]) for name in store.keys()}))
+
+    def restored(self, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """What to assign when `arrays` come from a file."""
+        return arrays
+
+
+def components(variable: tf.Variable) -> tuple[tf.Variable, ...]:
+    """The per-replica parts of a variable; just itself without a strategy."""
+    return getattr(variable, "values", (variable,))
+
+
+def _cross_replica() -> bool:
+    return tf.distribute.in_cross_replica_context()
