@@ -42,9 +42,14 @@ def conditional_log_probability(logits: tf.Tensor) -> tf.Tensor:
 
 def input_score(logits_fn: LogitsFn, x: tf.Tensor, y: tf.Tensor | None = None) -> tf.Tensor:
     """The score d log p(x) / dx, or d log p(x | y) / dx when `y` is given; the shape of `x`."""
+    return gradient(lambda x: log_density(logits_fn(x), y), x)
+
+
+def gradient(function: Callable[[tf.Tensor], tf.Tensor], x: tf.Tensor) -> tf.Tensor:
+    """The gradient of `function`, one value for each row, by the rows of `x`."""
     with tf.GradientTape(watch_accessed_variables=False) as tape:
         tape.watch(x)
-        value = log_density(logits_fn(x), y)
+        value = function(x)
     return tape.gradient(value, x)
 
 

@@ -142,7 +142,8 @@ def look_ahead(x: Any, batches: int) -> tuple[Iterator[tuple[Any, Any]], Any]:
         if size > BYTES:
             break
     # Only an iterator cannot begin again by itself.
-    return batches_of(seen, None, 0), itertools.chain(seen, x) if isinstance(x, Iterator) else x
+    again = (item for item in itertools.chain(seen, x)) if isinstance(x, Iterator) else x
+    return (unpack(item)[:2] for item in seen), again
 
 
 def targets_of(y: tf.Tensor | None, classes: int) -> tuple[tf.Tensor, tf.Tensor]:

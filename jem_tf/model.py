@@ -175,8 +175,10 @@ class JEM(Scoring, keras.Model):
         penalty = sum(self.losses) / tf.distribute.get_strategy().num_replicas_in_sync
         loss = loss_clf + loss_gen + penalty
         gap, total = tf.unstack(_sum_replicas(tf.stack([loss_gen, loss])))
-        self._loss_tracker.update_state(total)
-        self._log(generative_loss=gap, energy_data=-f_data, energy_samples=-f_samples)
+        rows = tf.shape(logits)[0]
+        self._loss_tracker.update_state(total, sample_weight=rows)
+        self._means["generative_loss"].update_state(gap, sample_weight=rows)
+        self._log(energy_data=-f_data, energy_samples=-f_samples)
         self._means["classification_loss"].update_state(
             batch.weight * cross_entropy, sample_weight=batch.labelled
         )
@@ -239,15 +241,21 @@ class JEM(Scoring, keras.Model):
             per_epoch = inputs.batches_per_epoch(
                 x, size, kwargs.get("steps_per_epoch"), kwargs.get("validation_split", 0.0)
             )
-            replicas = self.distribute_strategy.num_replicas_in_sync
-            batch = -(-summary.batch // replicas)
             epochs_left = epochs - kwargs.get("initial_epoch", 0)
-            budget = None if per_epoch is None else per_epoch * epochs_left * batch
-            with self.distribute_strategy.scope():
-                seed = tf.constant([self.seed, 2])
-                self.buffer.fill(self.start, seed, batch, budget, self.num_classes)
-            self._forget_traces()
+            self._fill(summary.batch, None if per_epoch is None else per_epoch * epochs_left)
         return super().fit(x, y, batch_size, epochs, **kwargs)
+
+    def _fill(self, batch: int, steps: int | None) -> None:
+        """Fill the buffer for a training of `steps` steps, and choose the first step size."""
+        with self.distribute_strategy.scope():
+            each = -(-batch // self.distribute_strategy.num_replicas_in_sync)
+            budget = None if steps is None else steps * each
+            seed = tf.constant([self.seed, 2])
+            self.buffer.fill(self.start, seed, each, budget, self.num_classes)
+        starts = self.start.draw(64, seed) / self.start.scale
+        scores = maths.gradient(self.unit_log_density(None), starts)
+        self.progress.assign(step_size=self.sampler.first_step_size(scores).numpy())
+        self._forget_traces()
 
     def _prepare(self, batches: Iterator[Any], need_labels: bool = False) -> inputs.Summary:
         """Check the data, and learn from it what is not known yet."""

@@ -98,13 +98,15 @@ class Scoring:
         They move in units of half the data's range, so that one step size suits all features.
         """
         scale = self.start.scale
-
-        def log_density(unit: tf.Tensor) -> tf.Tensor:
-            return maths.log_density(self._logits(unit * scale), labels)
-
         step_size = tf.identity(self.progress["step_size"])
-        unit, diagnostics = self.sampler.run(log_density, x / scale, seed, steps, step_size)
+        density = self.unit_log_density(labels)
+        unit, diagnostics = self.sampler.run(density, x / scale, seed, steps, step_size)
         return unit * scale, diagnostics
+
+    def unit_log_density(self, labels: tf.Tensor | None) -> Callable[[tf.Tensor], tf.Tensor]:
+        """log p(x), or log p(x | y), as a function of x / scale."""
+        scale = self.start.scale
+        return lambda unit: maths.log_density(self._logits(unit * scale), labels)
 
     def _logits(self, x: tf.Tensor) -> tf.Tensor:
         return self.backbone(x, training=False)

@@ -48,6 +48,10 @@ class Sampler:
             return tf.cast(self.step_size(index), tf.float32)
         return tf.constant(self.step_size, tf.float32)
 
+    def first_step_size(self, scores: tf.Tensor) -> tf.Tensor:
+        """Where "auto" begins, given the scores at the starts of chains."""
+        return tf.constant(self.initial_step_size)
+
     def bounded(self, step_size: tf.Tensor, log_change: tf.Tensor) -> tf.Tensor:
         """`step_size * exp(log_change)` inside the bounds; unchanged where that is not finite."""
         proposed = tf.clip_by_value(step_size * tf.exp(log_change), *self.step_size_bounds)

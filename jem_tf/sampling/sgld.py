@@ -9,6 +9,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from jem_tf.energy import gradient
 from jem_tf.sampling.sampler import LogDensityFn, Sampler, check_positive
 
 TIED = "tied"
@@ -60,10 +61,7 @@ class SGLD(Sampler):
         self, log_density: LogDensityFn, x: tf.Tensor, seed: tf.Tensor, step_size: tf.Tensor
     ) -> tf.Tensor:
         """One update of every chain in `x`."""
-        with tf.GradientTape(watch_accessed_variables=False) as tape:
-            tape.watch(x)
-            value = log_density(x)
-        drift = step_size * tape.gradient(value, x)
+        drift = step_size * gradient(log_density, x)
         if self.clip is not None:
             drift = tf.clip_by_value(drift, -self.clip, self.clip)
         noise = tf.sqrt(2.0 * step_size) if self.noise == TIED else self.noise
@@ -90,6 +88,11 @@ class SGLD(Sampler):
             lambda index, _: index < total, body, (tf.constant(0), x), parallel_iterations=1
         )
         return x, {}
+
+    def first_step_size(self, scores: tf.Tensor) -> tf.Tensor:
+        """1, as in the paper, or less where that would throw chains across the data's range."""
+        largest = 0.1 / tf.sqrt(tf.reduce_mean(scores**2))  # moves a value by 0.1 on average
+        return tf.clip_by_value(largest, self.step_size_bounds[0], self.initial_step_size)
 
     def tune(self, step_size: tf.Tensor, gap: tf.Tensor, _: dict[str, tf.Tensor]) -> tf.Tensor:
         """The next step size, given gap = mean log p(samples) - mean log p(data).

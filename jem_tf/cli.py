@@ -1,0 +1,184 @@
+"""The command line: parses, calls the library, prints.
+
+Not here: anything a Python user would want to call.
+"""
+
+import argparse
+import dataclasses
+import os
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+EXAMPLES = {
+    "": """\
+        jem-tf demo                                  the whole story in minutes
+        jem-tf train digits --out runs/digits        train on the embedded digits
+        jem-tf evaluate runs/digits                  accuracy, calibration, OOD detection
+        jem-tf sample runs/digits --label 3          look at what it has learned""",
+    "train": """\
+        jem-tf train digits
+        jem-tf train fashion_mnist --data-dir ~/tfds --epochs 5 --out runs/fashion
+        jem-tf train photos/ --image-size 32         a folder of images for each class
+        jem-tf train table.npz --recipe tabular      arrays x, y (and x_test, y_test)
+        jem-tf train digits --objective cross_entropy --out runs/baseline""",
+    "evaluate": """\
+        jem-tf evaluate runs/digits
+        jem-tf evaluate runs/digits --baseline runs/baseline --ood noise patches""",
+    "sample": """\
+        jem-tf sample runs/digits --out samples.png
+        jem-tf sample runs/digits --label 3 --count 100 --steps 200 --seed 1""",
+    "demo": "        jem-tf demo --out runs/demo",
+}
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command in `argv`; the exit code."""
+    arguments = _parser().parse_args(argv)
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    from jem_tf.training import Interrupted
+
+    try:
+        arguments.run(arguments)
+    except Interrupted as stop:
+        print(f"\n{stop}", file=sys.stderr)
+        return 130
+    except KeyboardInterrupt:
+        print("\nInterrupted.", file=sys.stderr)
+        return 130
+    except (ValueError, OSError) as error:
+        print(f"jem-tf: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def _train(arguments: argparse.Namespace) -> None:
+    from jem_tf import data, recipes, training
+
+    dataset = data.load(arguments.dataset, arguments.data_dir, arguments.image_size)
+    name = arguments.recipe or recipes.default_for(dataset)
+    recipe = recipes.get(name)
+    given = ("epochs", "batch_size", "learning_rate", "steps")
+    changes = {key: getattr(arguments, key) for key in given if getattr(arguments, key) is not None}
+    recipe = dataclasses.replace(recipe, **changes)
+    out = arguments.out or Path("runs") / dataset.name
+    print(f"Training on {dataset.name} with recipe {name!r} ({recipe.about}) into {out}")
+    training.train(
+        dataset,
+        recipe,
+        out,
+        arguments.seed,
+        arguments.objective,
+        arguments.overwrite,
+        source={"dataset": arguments.dataset, "image_size": arguments.image_size},
+    )
+    print(f"Wrote {out}/model.keras")
+
+
+def _evaluate(arguments: argparse.Namespace) -> None:
+    from jem_tf import training
+    from jem_tf.data import SYNTHETIC
+    from jem_tf.evaluation import summary
+
+    dataset = training.data_of(arguments.model, arguments.data_dir)
+    ood = tuple(arguments.ood or SYNTHETIC[0 if len(dataset.shape) == 3 else 1 :])
+    columns = {}
+    for path in filter(None, (arguments.model, arguments.baseline)):
+        model = training.load(path)
+        columns[str(path)] = summary.measure(model, dataset, ood, data_dir=arguments.data_dir)
+    print(summary.table(columns))
+    training.write_json(arguments.model / "metrics.json", columns)
+    print(f"Wrote {arguments.model / 'metrics.json'}")
+
+
+def _sample(arguments: argparse.Namespace) -> None:
+    from jem_tf import pictures, training
+
+    model = training.load(arguments.model)
+    samples = model.sample(
+        arguments.count, arguments.label, steps=arguments.steps, seed=arguments.seed
+    )
+    if samples.ndim != 4:
+        raise ValueError(f"Only images can be drawn. The samples have shape {samples.shape[1:]}.")
+    pictures.save_grid(samples, min(10, len(samples)), arguments.out)
+    print(f"Wrote {arguments.out}")
+
+
+def _demo(arguments: argparse.Namespace) -> None:
+    from jem_tf import demo
+
+    demo.run(arguments.out, arguments.seed)
+
+
+def _parser() -> argparse.ArgumentParser:
+    from jem_tf.version import VERSION
+
+    parser = argparse.ArgumentParser(
+        prog="jem-tf",
+        description="Train, measure and sample Keras classifiers that know what they do not know.",
+        **_teaching(""),
+    )
+    parser.add_argument("--version", action="version", version=VERSION)
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+
+    def command(name: str, about: str, run: Any) -> argparse.ArgumentParser:
+        sub = commands.add_parser(name, help=about, description=about, **_teaching(name))
+        sub.set_defaults(run=run)
+        return sub
+
+    sub = command("train", "Train a JEM on a data set, into a run directory.", _train)
+    sub.add_argument(
+        "dataset",
+        help="digits, the name of a TensorFlow Datasets set, an .npz file, or a folder of "
+        "images by class",
+    )
+    sub.add_argument("--out", type=Path, help="run directory (default: runs/DATASET)")
+    sub.add_argument("--overwrite", action="store_true", help="replace the run in --out")
+    sub.add_argument("--recipe", help="named settings: digits, image, tabular, paper")
+    sub.add_argument("--objective", default="joint", help="joint (default) or cross_entropy")
+    sub.add_argument("--epochs", type=_positive, help="passes over the data")
+    sub.add_argument("--batch-size", type=_positive, help="rows, and chains, in a step")
+    sub.add_argument("--learning-rate", type=float, help="Adam's")
+    sub.add_argument("--steps", type=_positive, help="sampler steps in a training step")
+    sub.add_argument("--seed", type=int, default=0, help="makes the run repeatable (default: 0)")
+    sub.add_argument("--image-size", type=_positive, help="resize images to this many pixels")
+    _data_dir(sub)
+
+    sub = command("evaluate", "Measure a run: accuracy, calibration, OOD detection.", _evaluate)
+    sub.add_argument("model", type=Path, help="run directory")
+    sub.add_argument("--baseline", type=Path, help="another run to put beside it")
+    sub.add_argument("--ood", nargs="+", metavar="NAME", help="sets that do not belong")
+    _data_dir(sub)
+
+    sub = command("sample", "Draw samples of a trained model into a picture.", _sample)
+    sub.add_argument("model", type=Path, help="run directory or .keras file")
+    sub.add_argument("--label", type=int, help="class (default: samples of p(x))")
+    sub.add_argument("--count", type=_positive, default=100, help="how many (default: 100)")
+    sub.add_argument("--steps", type=_positive, default=400, help="of the chains (default: 400)")
+    sub.add_argument("--seed", type=int, default=0, help="(default: 0)")
+    sub.add_argument("--out", type=Path, default=Path("samples.png"), help="(default: samples.png)")
+
+    sub = command("demo", "Train a JEM and a plain classifier on digits and compare them.", _demo)
+    sub.add_argument("--out", type=Path, default=Path("runs/demo"), help="(default: runs/demo)")
+    sub.add_argument("--seed", type=int, default=0, help="(default: 0)")
+    return parser
+
+
+def _data_dir(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--data-dir", help="where TensorFlow Datasets keeps its sets (default: TFDS_DATA_DIR)"
+    )
+
+
+def _teaching(command: str) -> dict[str, Any]:
+    return {
+        "epilog": "examples:\n" + textwrap.indent(textwrap.dedent(EXAMPLES[command]), "  "),
+        "formatter_class": argparse.RawDescriptionHelpFormatter,
+    }
+
+
+def _positive(text: str) -> int:
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be a positive integer. Received: {text!r}")
+    return int(text)

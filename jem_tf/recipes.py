@@ -1,0 +1,100 @@
+"""Named settings that are known to work, from a data set to a compiled model.
+
+Not here: the training run (`training.py`).
+"""
+
+import difflib
+from dataclasses import dataclass, field
+from typing import Any
+
+import keras
+
+from jem_tf import backbones
+from jem_tf.data import Dataset
+from jem_tf.model import JEM
+from jem_tf.replay import ReplayBuffer
+from jem_tf.sampling import SGLD
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Everything that defines a training but the data and the seed."""
+
+    about: str
+    backbone: str
+    backbone_options: dict[str, Any] = field(default_factory=dict)
+    epochs: int = 50
+    batch_size: int = 64
+    learning_rate: float = 5e-4
+    drops: tuple[int, ...] = ()  # epochs at which the learning rate falls to 0.3 of itself
+    clip_norm: float | None = 1.0
+    ema: float | None = None
+    steps: int = 20
+    step_size: float | str = "auto"
+    noise: float = 0.02
+    capacity: int | None = None
+    input_noise: float = 0.1
+    augment: bool = False
+
+    def network(self, data: Dataset) -> keras.Model:
+        """The backbone for `data`."""
+        make = getattr(backbones, self.backbone)
+        return make(data.shape, len(data.class_names), **self.backbone_options)
+
+    def optimizer(self, steps_per_epoch: int) -> keras.optimizers.Optimizer:
+        """Adam with this recipe's schedule, clipping and averaging."""
+        rate: Any = self.learning_rate
+        if self.drops:
+            rate = keras.optimizers.schedules.PiecewiseConstantDecay(
+                [epoch * steps_per_epoch for epoch in self.drops],
+                [self.learning_rate * 0.3**i for i in range(len(self.drops) + 1)],
+            )
+        average = {} if self.ema is None else {"use_ema": True, "ema_momentum": self.ema}
+        return keras.optimizers.Adam(rate, clipnorm=self.clip_norm, **average)
+
+    def model(self, data: Dataset, seed: int | None = None) -> JEM:
+        """A JEM for `data`, not compiled."""
+        return JEM(
+            self.network(data),
+            sampler=SGLD(self.steps, self.step_size, self.noise),
+            buffer=ReplayBuffer(self.capacity),
+            input_noise=self.input_noise,
+            seed=seed,
+        )
+
+
+RECIPES = {
+    "digits": Recipe("8x8 digits in minutes on two cores", "convnet"),
+    "image": Recipe("any small images: convolutions, SiLU, self-tuning step size", "convnet"),
+    "tabular": Recipe("vectors: dense layers", "mlp", epochs=30),
+    "paper": Recipe(
+        "the paper's CIFAR setting: WideResNet-28-10, 200 epochs; needs accelerators",
+        "wide_resnet",
+        {"depth": 28, "width": 10},
+        epochs=200,
+        learning_rate=1e-4,
+        drops=(60, 120, 180),
+        clip_norm=None,
+        step_size=1.0,
+        noise=0.01,
+        capacity=10_000,
+        input_noise=0.03,
+        augment=True,
+    ),
+}
+
+
+def get(name: str) -> Recipe:
+    """The recipe `name`; `ValueError` with near names if there is none."""
+    if name not in RECIPES:
+        near = difflib.get_close_matches(name, RECIPES, n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        raise ValueError(f"Unknown recipe {name!r}.{hint} Known: {', '.join(RECIPES)}.")
+    return RECIPES[name]
+
+
+def default_for(data: Dataset) -> str:
+    """The name of the recipe that suits `data`."""
+    if data.name in RECIPES:
+        return data.name
+    return "image" if len(data.shape) == 3 else "tabular"

@@ -1,0 +1,159 @@
+"""A training run: a directory with settings, log, checkpoints, the model and its samples.
+
+Not here: what a step does (`model.py`), which settings (`recipes.py`).
+"""
+
+import dataclasses
+import json
+import os
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+from jem_tf import pictures
+from jem_tf.data import Dataset
+from jem_tf.data import load as load_data
+from jem_tf.model import JEM
+from jem_tf.recipes import Recipe
+from jem_tf.version import VERSION
+
+OBJECTIVES = ("joint", "cross_entropy")
+
+
+class Interrupted(Exception):
+    """Training was stopped by Ctrl-C; `checkpoint` holds the model as it was."""
+
+    def __init__(self, checkpoint: Path, epoch: int):
+        self.checkpoint = checkpoint
+        super().__init__(f"Interrupted in epoch {epoch}; the model is in {checkpoint}")
+
+
+def train(
+    data: Dataset,
+    recipe: Recipe,
+    out: str | Path,
+    seed: int = 0,
+    objective: str = "joint",
+    overwrite: bool = False,
+    verbose: Any = "auto",
+    source: dict[str, Any] | None = None,
+) -> JEM:
+    """Train by `recipe` on `data` and leave in directory `out`:
+
+    `config.json`, `log.csv` (a line each epoch), `checkpoints/latest.keras`, `model.keras` and
+    `samples.png` (ten of each class). With `objective="cross_entropy"` the backbone is trained
+    as a plain classifier, with the same settings, and saved as a JEM to compare with.
+    `source` is what `data.load` needs to find the data again.
+    """
+    if objective not in OBJECTIVES:
+        raise ValueError(f"`objective` must be one of {OBJECTIVES}. Received: {objective!r}")
+    out = _new_directory(Path(out), overwrite)
+    config = {
+        "version": VERSION,
+        "data": source or {"dataset": data.name, "image_size": None},
+        "objective": objective,
+        "seed": seed,
+        "recipe": dataclasses.asdict(recipe),
+    }
+    write_json(out / "config.json", config)
+    keras.utils.set_random_seed(seed)
+    rows = data.batches("train", recipe.batch_size, seed, recipe.augment)
+    test = data.batches("test", recipe.batch_size)
+    model = recipe.model(data, seed)
+    model.adapt(rows)
+    trained: keras.Model = model if objective == "joint" else model.backbone
+    loss = None if objective == "joint" else keras.losses.SparseCategoricalCrossentropy(True)
+    trained.compile(recipe.optimizer(len(rows)), loss=loss, metrics=["accuracy"])
+    checkpoint = Checkpoint(model, out / "checkpoints" / "latest.keras")
+    begin = time.monotonic()
+    try:
+        trained.fit(
+            rows,
+            validation_data=test,
+            epochs=recipe.epochs,
+            verbose=verbose,
+            callbacks=[keras.callbacks.CSVLogger(out / "log.csv"), checkpoint],
+        )
+    except KeyboardInterrupt:
+        checkpoint.save()
+        raise Interrupted(checkpoint.path, checkpoint.epoch + 1) from None
+    seconds = time.monotonic() - begin
+    save(model, out / "model.keras")
+    write_json(out / "result.json", {"training_seconds": seconds})
+    if len(data.shape) == 3:
+        classes = np.repeat(np.arange(len(data.class_names)), 10)
+        pictures.save_grid(
+            model.sample(len(classes), classes, seed=seed), 10, out / "samples.png"
+        )
+    return model
+
+
+class Checkpoint(keras.callbacks.Callback):
+    """Saves `jem` at the ends of epochs, at most once in `seconds`."""
+
+    def __init__(self, jem: JEM, path: Path, seconds: float = 60.0):
+        super().__init__()
+        self.jem, self.path, self.seconds = jem, path, seconds
+        self.epoch = 0
+        self.saved = time.monotonic()
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self.epoch = epoch + 1
+        if time.monotonic() - self.saved >= self.seconds:
+            self.save()
+
+    def save(self) -> None:
+        save(self.jem, self.path)
+        self.saved = time.monotonic()
+
+
+def save(model: keras.Model, path: Path) -> None:
+    """Save `model` so that `path` never holds half a file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.part.keras")
+    model.save(temporary)
+    os.replace(temporary, path)
+
+
+def load(path: str | Path) -> JEM:
+    """The model of a run directory or of a `.keras` file."""
+    path = Path(path)
+    file = path / "model.keras" if path.is_dir() else path
+    if not file.is_file():
+        raise ValueError(f"There is no trained model at {str(file)!r}.")
+    model = keras.saving.load_model(file)
+    if not isinstance(model, JEM):
+        raise ValueError(f"{str(file)!r} holds a {type(model).__name__}, not a JEM.")
+    return model
+
+
+def data_of(run: str | Path, data_dir: str | None = None) -> Dataset:
+    """The data set that a run was trained on."""
+    source = read_json(Path(run) / "config.json")["data"]
+    return load_data(source["dataset"], data_dir, source["image_size"])
+
+
+def read_json(path: Path) -> Any:
+    return json.loads(path.read_text())
+
+
+def write_json(path: Path, value: Any) -> None:
+    path.write_text(json.dumps(value, indent=2) + "\n")
+
+
+def _new_directory(path: Path, overwrite: bool) -> Path:
+    if path.exists() and any(path.iterdir() if path.is_dir() else [path]):
+        if not overwrite:
+            raise ValueError(
+                f"{str(path)!r} exists and holds another run: choose another place, or allow "
+                "overwriting it."
+            )
+        if not (path / "config.json").is_file():
+            raise ValueError(f"{str(path)!r} is not a run directory: not overwritten.")
+        shutil.rmtree(path)
+    path.mkdir(parents=True, exist_ok=True)
+    return path

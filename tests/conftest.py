@@ -1,0 +1,51 @@
+"""Two logical CPU devices, so that `MirroredStrategy` has two replicas everywhere."""
+
+import os
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+tf.config.set_logical_device_configuration(
+    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
+)
+
+import jem_tf
+
+
+@pytest.fixture(autouse=True)
+def fixed_seed():
+    keras.utils.set_random_seed(7)
+
+
+@pytest.fixture
+def blobs():
+    """Three Gaussian classes in the plane, not in [-1, 1]: x `[300, 2]`, y `[300]`."""
+    rng = np.random.default_rng(0)
+    y = np.arange(300) % 3
+    centres = np.array([[1.0, 0.0], [3.0, 6.0], [5.0, 0.0]])
+    return (centres[y] + rng.normal(size=(300, 2)) * [0.4, 1.0]).astype(np.float32), y
+
+
+@pytest.fixture
+def make_model():
+    """A small JEM on vectors, compiled."""
+
+    def make(features=2, classes=3, optimizer=None, compiled=True, activation="silu", **options):
+        backbone = keras.Sequential(
+            [
+                keras.Input((features,)),
+                keras.layers.Dense(16, activation=activation),
+                keras.layers.Dense(classes),
+            ]
+        )
+        options = {"sampler": jem_tf.SGLD(steps=3), "seed": 1, **options}
+        model = jem_tf.JEM(backbone, **options)
+        if compiled:
+            model.compile(optimizer or keras.optimizers.Adam(1e-2), metrics=["accuracy"])
+        return model
+
+    return make
