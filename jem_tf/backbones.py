@@ -18,7 +18,7 @@ def mlp(shape: Shape, classes: int, units: int = 256, depth: int = 3) -> keras.M
 
 
 def convnet(shape: Shape, classes: int, width: int = 32) -> keras.Model:
-    """Strided convolutions with SiLU, until the image is at most 4 pixels wide."""
+    """Strided convolutions with SiLU, until the image is at most 2 pixels wide."""
     _check_image(shape)
     body = [layers.Conv2D(width, 3, padding="same", activation="silu")]
     size, filters = min(shape[:2]), width

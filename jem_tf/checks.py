@@ -51,13 +51,20 @@ def check_logits(logits: np.ndarray) -> None:
         )
 
 
+# Layers that take `training` without acting on it: models that only chain layers, and dense
+# layers, which know it for float8 quantisation.
+_INDIFFERENT = (
+    keras.Sequential,
+    keras.src.models.Functional,
+    keras.layers.Dense,
+    keras.layers.EinsumDense,
+)
+
+
 def depends_on_training(model: keras.Model) -> bool:
     """Whether any part of `model` acts differently in training (batch norm, dropout, ...)."""
-    return any(
-        layer._call_has_training_arg
-        for layer in model._flatten_layers()
-        if not isinstance(layer, (keras.Sequential, keras.src.models.Functional))
-    )
+    layers = model._flatten_layers()
+    return any(x._call_has_training_arg for x in layers if type(x) not in _INDIFFERENT)
 
 
 def _last_layer(model: keras.Model) -> Any:

@@ -133,7 +133,7 @@ def _digits() -> Dataset:
 
     bunch = load_digits()
     x = (bunch.images[..., np.newaxis] / 8.0 - 1.0).astype(np.float32)
-    return _from_arrays("digits", *_stratified(x, bunch.target), tuple("0123456789"))
+    return _from_arrays("digits", _stratified(x, bunch.target), tuple("0123456789"))
 
 
 def _npz(path: Path) -> Dataset:
@@ -155,7 +155,7 @@ def _npz(path: Path) -> Dataset:
     parts = list(_stratified(*parts)) if len(parts) == 2 else parts
     parts[0], parts[2] = _scaled(parts[0]), _scaled(parts[2])
     names = arrays.get("class_names", np.arange(int(max(parts[1].max(), parts[3].max())) + 1))
-    return _from_arrays(path.stem, *parts, tuple(str(name) for name in names))
+    return _from_arrays(path.stem, tuple(parts), tuple(str(name) for name in names))
 
 
 def _folder(path: Path, image_size: int | None) -> Dataset:
@@ -187,13 +187,14 @@ def _tfds(name: str, data_dir: str | None, image_size: int | None) -> Dataset:
     data_dir = data_dir or os.environ.get("TFDS_DATA_DIR")
     try:
         builder = tfds.builder(name, data_dir=data_dir)
-    except tfds.core.DatasetNotFoundError as error:
+    except (tfds.core.DatasetNotFoundError, ValueError) as error:  # unknown, or no name at all
         raise UnknownDataset(name) from error
-    features = builder.info.features
-    if builder.info.supervised_keys is None or not hasattr(features.get("label"), "names"):
+    features = [builder.info.features[key] for key in builder.info.supervised_keys or ()]
+    if [type(f) for f in features] != [tfds.features.Image, tfds.features.ClassLabel]:
         raise ValueError(f"Data set {name!r} is not for image classification.")
+    image, label = features
     builder.download_and_prepare()
-    shape = features["image"].shape
+    shape = image.shape
     if image_size is not None:
         shape = (image_size, image_size, shape[-1])
     if None in shape:
@@ -206,30 +207,27 @@ def _tfds(name: str, data_dir: str | None, image_size: int | None) -> Dataset:
         return tf.ensure_shape(image / 127.5 - 1.0, shape), label
 
     splits = [s for s in ("train", "test", "validation") if s in builder.info.splits]
-    read = [
-        builder.as_dataset(split=s, as_supervised=True, shuffle_files=False).map(
+    reading = tfds.ReadConfig(try_autocache=False)
+    train, test = (
+        builder.as_dataset(split=split, as_supervised=True, read_config=reading).map(
             prepare, tf.data.AUTOTUNE
         )
-        for s in (splits[0], splits[min(1, len(splits) - 1)])
-    ]
-    return Dataset(name, *read, tuple(features["label"].names), tuple(shape))
+        for split in (splits[0], splits[min(1, len(splits) - 1)])
+    )
+    return Dataset(name, train, test, tuple(label.names), tuple(shape))
 
 
-def _from_arrays(
-    name: str, x: np.ndarray, y: np.ndarray, x_test: np.ndarray, y_test: np.ndarray, names: Any
-) -> Dataset:
+def _from_arrays(name: str, parts: tuple[np.ndarray, ...], names: tuple[str, ...]) -> Dataset:
+    x, y, x_test, y_test = parts
     slices = tf.data.Dataset.from_tensor_slices
-    shape = tuple(x.shape[1:])
     train, test = slices((x, y.astype(np.int64))), slices((x_test, y_test.astype(np.int64)))
-    return Dataset(name, train, test, names, shape)
+    return Dataset(name, train, test, names, tuple(x.shape[1:]))
 
 
 def _stratified(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, ...]:
     from sklearn.model_selection import train_test_split
 
-    x, x_test, y, y_test = train_test_split(
-        x, y, test_size=TEST_SHARE, stratify=y, random_state=0
-    )
+    x, x_test, y, y_test = train_test_split(x, y, test_size=TEST_SHARE, stratify=y, random_state=0)
     return x, y, x_test, y_test
 
 

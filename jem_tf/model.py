@@ -5,8 +5,6 @@ Not here: how chains move (`sampling/`), where they rest (`replay.py`), what ene
 """
 
 import random
-from collections.abc import Iterator
-from itertools import chain
 from typing import Any, NamedTuple
 
 import keras
@@ -15,7 +13,8 @@ import tensorflow as tf
 
 from jem_tf import energy as maths
 from jem_tf import inputs
-from jem_tf.checks import check_backbone, check_logits, check_output_shape, depends_on_training
+from jem_tf.checks import check_backbone, check_output_shape, depends_on_training
+from jem_tf.fitting import Fitting
 from jem_tf.replay import ReplayBuffer
 from jem_tf.sampling import SGLD, Uniform
 from jem_tf.sampling.sampler import Sampler
@@ -36,7 +35,7 @@ class Batch(NamedTuple):
 
 
 @keras.saving.register_keras_serializable("jem_tf")
-class JEM(Scoring, keras.Model):
+class JEM(Scoring, Fitting):
     """Wraps any Keras classifier that ends in logits.
 
     ```python
@@ -85,9 +84,7 @@ class JEM(Scoring, keras.Model):
         self.input_noise = float(input_noise)
         self.seed = random.randint(0, 2**31 - 1) if seed is None else int(seed)
         self.progress = State(name="progress")
-        self.progress.assign(
-            step=np.int64(0), step_size=np.float32(self.sampler.initial_step_size)
-        )
+        self.progress.assign(step=np.int64(0), step_size=np.float32(self.sampler.initial_step_size))
         logged = ["classification_loss", "generative_loss", "energy_data", "energy_samples"]
         logged += ["chain_age", "step_size", *self.sampler.diagnostics]
         self._means = {name: keras.metrics.Mean(name) for name in logged}
@@ -166,7 +163,9 @@ class JEM(Scoring, keras.Model):
         ones = tf.ones_like(f_samples)
         # Counts over all replicas, so that the replicas' parts add up to the global means.
         labels, weights, chains = tf.unstack(
-            _sum_replicas(tf.stack([tf.reduce_sum(v) for v in (batch.labelled, batch.weight, ones)]))
+            _sum_replicas(
+                tf.stack([tf.reduce_sum(v) for v in (batch.labelled, batch.weight, ones)])
+            )
         )
         loss_clf = tf.math.divide_no_nan(tf.reduce_sum(batch.weight * cross_entropy), labels)
         loss_gen = tf.math.divide_no_nan(tf.reduce_sum(f_samples), chains) - (
@@ -207,79 +206,6 @@ class JEM(Scoring, keras.Model):
         seed = fold_in(tf.constant([self.seed, purpose]), self.progress["step"])
         replica = tf.distribute.get_replica_context().replica_id_in_sync_group
         return tf.unstack(tf.random.split(fold_in(seed, replica), count))
-
-    def adapt(self, data: Any, y: Any = None) -> None:
-        """Learn the range of the inputs and where chains start, as Keras preprocessing layers do.
-
-        `data` is an array of inputs, with labels `y` for starts that use classes, or a data set
-        of batches. `fit` does this by itself, from all rows of arrays and the first batches of
-        a data set, if you did not.
-        """
-        self._prepare(inputs.batches_of(data, y, batch_size=1024))
-
-    def fit(
-        self,
-        x: Any = None,
-        y: Any = None,
-        batch_size: int | None = None,
-        epochs: int = 1,
-        **kwargs: Any,
-    ) -> keras.callbacks.History:
-        """As `keras.Model.fit`; checks and adapts to the data, and fills the buffer, first."""
-        self._assert_compile_called("fit")
-        if self._compile_loss is not None:
-            raise ValueError(
-                "JEM has its own loss, -log p(x, y): leave `loss` out of `compile`. "
-                f"Received: loss={self.loss!r}"
-            )
-        size = batch_size or 32
-        seen = inputs.batches_of(x, y, size)
-        if inputs.is_stream(x):
-            seen, x = inputs.look_ahead(x, batches=1 if self.buffer.filled else inputs.BATCHES)
-        summary = self._prepare(seen, need_labels=True)
-        if not self.buffer.filled:
-            per_epoch = inputs.batches_per_epoch(
-                x, size, kwargs.get("steps_per_epoch"), kwargs.get("validation_split", 0.0)
-            )
-            epochs_left = epochs - kwargs.get("initial_epoch", 0)
-            self._fill(summary.batch, None if per_epoch is None else per_epoch * epochs_left)
-        return super().fit(x, y, batch_size, epochs, **kwargs)
-
-    def _fill(self, batch: int, steps: int | None) -> None:
-        """Fill the buffer for a training of `steps` steps, and choose the first step size."""
-        with self.distribute_strategy.scope():
-            each = -(-batch // self.distribute_strategy.num_replicas_in_sync)
-            budget = None if steps is None else steps * each
-            seed = tf.constant([self.seed, 2])
-            self.buffer.fill(self.start, seed, each, budget, self.num_classes)
-        starts = self.start.draw(64, seed) / self.start.scale
-        scores = maths.gradient(self.unit_log_density(None), starts)
-        self.progress.assign(step_size=self.sampler.first_step_size(scores).numpy())
-        self._forget_traces()
-
-    def _prepare(self, batches: Iterator[Any], need_labels: bool = False) -> inputs.Summary:
-        """Check the data, and learn from it what is not known yet."""
-        first = next(batches, None)
-        if first is None:
-            raise ValueError("The data set is empty: there is no row to learn from.")
-        if need_labels and first[1] is None:
-            raise ValueError("JEM needs labels `y`; mark unlabelled rows with -1. Received: y=None")
-        rows = np.asarray(first[0])
-        inputs.check_rows(rows)
-        if not self.built:
-            self.build((None, *rows.shape[1:]))
-        check_logits(self.backbone(rows[:32].astype(np.float32), training=False).numpy())
-        summary = inputs.summarise(chain([first], batches), self.num_classes)
-        if not self.start.adapted:
-            with self.distribute_strategy.scope():
-                self.start.adapt(summary.x, summary.y, self.num_classes, summary.bounds)
-            self._forget_traces()
-        return summary
-
-    def _forget_traces(self) -> None:
-        """Graphs traced before there was a range or a buffer do not know of them."""
-        self.train_function = self.test_function = None
-        self._functions.clear()
 
     def get_config(self) -> dict[str, Any]:
         parts = {n: getattr(self, n) for n in ("backbone", "sampler", "buffer", "start")}

@@ -64,7 +64,15 @@ class Recipe:
 
 
 RECIPES = {
-    "digits": Recipe("8x8 digits in minutes on two cores", "convnet"),
+    "digits": Recipe(
+        "8x8 digits in minutes on two cores",
+        "convnet",
+        epochs=65,
+        learning_rate=1e-3,
+        ema=0.99,
+        steps=10,
+        input_noise=0.05,
+    ),
     "image": Recipe("any small images: convolutions, SiLU, self-tuning step size", "convnet"),
     "tabular": Recipe("vectors: dense layers", "mlp", epochs=30),
     "paper": Recipe(

@@ -76,6 +76,7 @@ def train(
             validation_data=test,
             epochs=recipe.epochs,
             verbose=verbose,
+            shuffle=False,  # the data set shuffles
             callbacks=[keras.callbacks.CSVLogger(out / "log.csv"), checkpoint],
         )
     except KeyboardInterrupt:
@@ -86,9 +87,7 @@ def train(
     write_json(out / "result.json", {"training_seconds": seconds})
     if len(data.shape) == 3:
         classes = np.repeat(np.arange(len(data.class_names)), 10)
-        pictures.save_grid(
-            model.sample(len(classes), classes, seed=seed), 10, out / "samples.png"
-        )
+        pictures.save_grid(model.sample(len(classes), classes, seed=seed), 10, out / "samples.png")
     return model
 
 

@@ -17,7 +17,10 @@ def logits():
 @pytest.fixture
 def network():
     """A smooth network in float64, so that finite differences are good to 1e-6."""
-    layers = [keras.layers.Dense(8, "tanh", dtype="float64"), keras.layers.Dense(3, dtype="float64")]
+    layers = [
+        keras.layers.Dense(8, "tanh", dtype="float64"),
+        keras.layers.Dense(3, dtype="float64"),
+    ]
     model = keras.Sequential([keras.Input((4,), dtype="float64"), *layers])
     return lambda x: model(x)
 

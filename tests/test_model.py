@@ -9,6 +9,7 @@ import tensorflow as tf
 from scipy.special import logsumexp
 
 import jem_tf
+from jem_tf import backbones
 
 LOGS = {"loss", "classification_loss", "generative_loss", "energy_data", "energy_samples"}
 
@@ -268,6 +269,12 @@ def batch_norm_and_dropout():
             keras.layers.Dense(3),
         ]
     )
+
+
+def test_networks_that_do_not_act_on_training_take_one_pass(make_model):
+    assert make_model()._one_pass
+    assert jem_tf.JEM(backbones.wide_resnet((8, 8, 1), 2, 10, 1))._one_pass
+    assert not jem_tf.JEM(batch_norm_and_dropout())._one_pass
 
 
 def test_batch_norm_learns_from_data_and_never_from_samples(blobs):

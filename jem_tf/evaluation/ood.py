@@ -25,7 +25,5 @@ def auroc_table(
     table = {}
     for kind in OOD_SCORES:
         scores = model.ood_score(inside, kind)
-        table[kind] = {
-            name: auroc(scores, model.ood_score(x, kind)) for name, x in outside.items()
-        }
+        table[kind] = {name: auroc(scores, model.ood_score(x, kind)) for name, x in outside.items()}
     return table

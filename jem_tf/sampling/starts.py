@@ -101,7 +101,9 @@ class GaussianMixture(Uniform):
         if labels is None:
             shares = tf.math.log(self["share"])[tf.newaxis]
             labels = tf.random.stateless_categorical(shares, n, seeds[0])[0]
-        mean, factor, residual = (tf.gather(self[v], labels) for v in ("mean", "factor", "residual"))
+        mean, factor, residual = (
+            tf.gather(self[v], labels) for v in ("mean", "factor", "residual")
+        )
         along = tf.random.stateless_normal([n, tf.shape(factor)[1]], seeds[1])
         rest = tf.random.stateless_normal(tf.shape(mean), seeds[2])
         x = mean + tf.einsum("nr,nrd->nd", along, factor) + residual * rest

@@ -1,0 +1,36 @@
+"""Networks of the package: shapes, sizes known from the paper, and wrong requests."""
+
+import numpy as np
+import pytest
+
+from jem_tf import backbones
+
+
+@pytest.mark.parametrize("shape", [(8, 8, 1), (28, 28, 1), (32, 32, 3)])
+def test_convnet_takes_any_image(shape):
+    model = backbones.convnet(shape, 5)
+    assert model(np.zeros((2, *shape), np.float32)).shape == (2, 5)
+
+
+@pytest.mark.parametrize("shape", [(4,), (5, 3)])
+def test_mlp_takes_any_shape(shape):
+    assert backbones.mlp(shape, 3)(np.zeros((2, *shape), np.float32)).shape == (2, 3)
+
+
+def test_wide_resnet_is_the_papers():
+    """36.5 million parameters at 28-10, of which batch norm would be 18 thousand."""
+    model = backbones.wide_resnet((32, 32, 3), 10, depth=28, width=10)
+    convolutions = [x for x in model.layers if "Conv" in type(x).__name__]
+    assert len(convolutions) == 25 + 3  # 1 + 12 blocks of 2, and three shortcuts
+    assert model.count_params() == pytest.approx(36.5e6, rel=0.01)
+    assert not [x for x in model.layers if "Norm" in type(x).__name__]
+    strided = [x for x in convolutions if x.strides == (2, 2) and x.kernel_size == (3, 3)]
+    assert len(strided) == 2
+    assert model.output_shape == (None, 10)
+
+
+def test_wrong_requests_are_named():
+    with pytest.raises(ValueError, match="depth=12"):
+        backbones.wide_resnet((8, 8, 1), 2, depth=12)
+    with pytest.raises(ValueError, match=r"shape=\(8,\)"):
+        backbones.convnet((8,), 2)

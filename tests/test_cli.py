@@ -1,0 +1,150 @@
+"""The command line as a user meets it: runs, their files, and messages when things go wrong."""
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from jem_tf import cli, training
+from jem_tf.recipes import RECIPES
+
+
+@pytest.fixture
+def small(tmp_path):
+    """A tiny image set, as .npz."""
+    rng = np.random.default_rng(0)
+    y = np.arange(80) % 2
+    x = (rng.uniform(-1, 0, (80, 4, 4, 1)) + y[:, None, None, None]).astype(np.float32)
+    np.savez(tmp_path / "small.npz", x=x, y=y)
+    return str(tmp_path / "small.npz")
+
+
+@pytest.fixture
+def run(small, tmp_path):
+    """A finished run on it."""
+    out = tmp_path / "run"
+    flags = ["--epochs", "2", "--batch-size", "16", "--steps", "2", "--out", str(out)]
+    assert cli.main(["train", small, *flags]) == 0
+    return out
+
+
+def test_train_leaves_a_complete_run(run):
+    config = json.loads((run / "config.json").read_text())
+    assert config["recipe"]["epochs"] == 2 and config["objective"] == "joint"
+    with (run / "log.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 2 and {"loss", "val_accuracy", "step_size", "chain_age"} <= set(rows[0])
+    assert Image.open(run / "samples.png").size[0] > 100
+    assert training.load(run).sample(2, steps=1).shape == (2, 4, 4, 1)
+
+
+def test_a_run_is_never_overwritten_unasked(run, small, capsys):
+    before = (run / "model.keras").read_bytes()
+    assert cli.main(["train", small, "--epochs", "1", "--out", str(run)]) == 2
+    assert "holds another run" in capsys.readouterr().err
+    assert (run / "model.keras").read_bytes() == before
+    flags = ["--epochs", "1", "--batch-size", "16", "--steps", "1", "--overwrite"]
+    assert cli.main(["train", small, "--out", str(run), *flags]) == 0
+    assert (run / "model.keras").read_bytes() != before
+
+
+def test_overwriting_spares_what_is_no_run(small, tmp_path, capsys):
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "precious" / "thesis.tex").write_text("years")
+    out = str(tmp_path / "precious")
+    assert cli.main(["train", small, "--out", out, "--overwrite"]) == 2
+    assert "not a run directory" in capsys.readouterr().err
+    assert (tmp_path / "precious" / "thesis.tex").read_text() == "years"
+
+
+def test_evaluate_puts_models_side_by_side(run, small, tmp_path, capsys):
+    plain = tmp_path / "plain"
+    flags = ["--objective", "cross_entropy", "--epochs", "2", "--out", str(plain)]
+    assert cli.main(["train", small, *flags]) == 0
+    names = ["noise", "constant"]
+    assert cli.main(["evaluate", str(run), "--baseline", str(plain), "--ood", *names]) == 0
+    table = capsys.readouterr().out
+    assert "AUROC gradient_norm: constant" in table and str(plain) in table
+    metrics = json.loads((run / "metrics.json").read_text())
+    assert set(metrics[str(run)]["auroc"]["log_density"]) == set(names)
+
+
+def test_sample_draws_a_picture(run, tmp_path):
+    out = tmp_path / "samples.png"
+    flags = ["--label", "1", "--count", "12", "--steps", "2", "--out", str(out)]
+    assert cli.main(["sample", str(run), *flags]) == 0
+    assert Image.open(out).size == (10 * 48 + 18, 2 * 48 + 2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["train", "digit"], "Did you mean 'digits'"),
+        (["train", "digits", "--recipe", "digitz"], "Did you mean 'digits'"),
+        (["train", "digits", "--objective", "hinge", "--out", "{tmp}/x"], "'hinge'"),
+        (["sample", "{tmp}/nothing"], "no trained model"),
+        (["sample", "{run}", "--label", "7"], "label=7"),
+        (["evaluate", "{run}", "--ood", "nois"], "'noise'"),
+    ],
+)
+def test_mistakes_are_answered_in_words(arguments, message, run, tmp_path, capsys):
+    assert cli.main([a.format(tmp=tmp_path, run=run) for a in arguments]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("jem-tf: ") and message in error
+
+
+@pytest.mark.parametrize("flag", [["--epochs", "0"], ["--epochs", "many"], ["--colour", "red"]])
+def test_wrong_flags_are_named(flag, capsys):
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["train", "digits", *flag])
+    assert stop.value.code == 2
+    assert flag[0] in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["", *filter(None, cli.EXAMPLES)])
+def test_help_teaches_with_examples(command, capsys):
+    with pytest.raises(SystemExit) as stop:
+        cli.main([*command.split(), "--help"])
+    assert stop.value.code == 0
+    text = capsys.readouterr().out
+    assert "examples:" in text and f"jem-tf {command or 'demo'}" in text
+
+
+def test_help_names_every_recipe(capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["train", "--help"])
+    text = capsys.readouterr().out
+    assert all(name in text for name in RECIPES)
+
+
+def test_ctrl_c_saves_the_model_and_says_where(small, tmp_path):
+    out = tmp_path / "stopped"
+    command = [sys.executable, "-c", "import sys; from jem_tf.cli import main; sys.exit(main())"]
+    flags = ["--epochs", "100000", "--out", str(out)]
+    process = subprocess.Popen(
+        [*command, "train", small, *flags],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
+    )
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:  # until the second epoch
+        log = out / "log.csv"
+        if log.is_file() and log.read_text().count("\n") > 1:
+            break
+        time.sleep(0.2)
+    process.send_signal(signal.SIGINT)
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == 130, error
+    checkpoint = out / "checkpoints" / "latest.keras"
+    assert str(checkpoint) in error and "Traceback" not in error
+    model = training.load(checkpoint)
+    assert model.progress.arrays()["step"] > 0 and model.buffer.filled

@@ -1,0 +1,54 @@
+"""Each example runs as its own program, and its figures show what it is about."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+
+
+def run(name, tmp_path, *arguments):
+    command = [sys.executable, str(EXAMPLES / f"{name}.py"), *arguments]
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=240)
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def figure(text, pattern):
+    return float(re.search(pattern + r" ([\d.]+)", text).group(1))
+
+
+def test_wrap_your_model(tmp_path):
+    text = run("wrap_your_model", tmp_path)
+    assert figure(text, r"\naccuracy") > 0.93
+    assert figure(text, "against noise") > 0.95
+
+
+def test_convert_classifier(tmp_path):
+    """The density is learned, the accuracy is kept."""
+    plain, jem = run("convert_classifier", tmp_path).split("JEM: ")
+    assert figure(jem, "accuracy") > figure(plain, "classifier: accuracy") - 0.03
+    assert figure(jem, "patches") > 0.9 > 0.8 > figure(plain, "patches")
+
+
+def test_tabular(tmp_path):
+    text = run("tabular", tmp_path)
+    assert figure(text, "accuracy") > 0.93
+    assert figure(text, "gradient_norm against mixed-up patients:") > 0.9
+    unit = "against area in another unit:"
+    assert figure(text, f"gradient_norm {unit}") > figure(text, f"max_probability {unit}") + 0.15
+
+
+def test_two_moons(tmp_path):
+    text = run("two_moons", tmp_path, "moons.png")
+    assert figure(text, "accuracy") > 0.99
+    assert int(re.search(r"holds (\d+)%", text).group(1)) > 90
+    assert (tmp_path / "moons.png").stat().st_size > 10_000
+
+
+def test_every_example_is_tested():
+    names = {path.stem for path in EXAMPLES.glob("*.py")}
+    assert names == {name[5:] for name in globals() if name.startswith("test_")} - {
+        "every_example_is_tested"
+    }
