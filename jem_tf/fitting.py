@@ -36,7 +36,7 @@ class Fitting(keras.Model):
         of batches. `fit` does this by itself, from all rows of arrays and the first batches of
         a data set, if you did not.
         """
-        self._prepare(inputs.batches_of(data, y, batch_size=1024))
+        self._prepare(inputs.batches_of(data, y, batch_size=1024), relearn=True)
 
     def fit(
         self,
@@ -58,27 +58,29 @@ class Fitting(keras.Model):
         if inputs.is_stream(x):
             seen, x = inputs.look_ahead(x, batches=1 if self.buffer.filled else inputs.BATCHES)
         summary = self._prepare(seen, need_labels=True)
+        batch = -(-summary.batch // self.distribute_strategy.num_replicas_in_sync)
         if not self.buffer.filled:
             per_epoch = inputs.batches_per_epoch(
                 x, size, kwargs.get("steps_per_epoch"), kwargs.get("validation_split", 0.0)
             )
             epochs_left = epochs - kwargs.get("initial_epoch", 0)
-            self._fill(summary.batch, None if per_epoch is None else per_epoch * epochs_left)
+            self._fill(batch, None if per_epoch is None else per_epoch * epochs_left)
+        self.buffer.check_capacity(batch)
         return super().fit(x, y, batch_size, epochs, **kwargs)
 
     def _fill(self, batch: int, steps: int | None) -> None:
-        """Fill the buffer for a training of `steps` steps, and choose the first step size."""
+        """Fill the buffers for `steps` steps of `batch` on a replica; choose the step size."""
+        seed = tf.constant([self.seed, 2])
         with self.distribute_strategy.scope():
-            each = -(-batch // self.distribute_strategy.num_replicas_in_sync)
-            budget = None if steps is None else steps * each
-            seed = tf.constant([self.seed, 2])
-            self.buffer.fill(self.start, seed, each, budget, self.num_classes)
+            self.buffer.fill(self.start, seed, batch, steps, self.num_classes)
         starts = self.start.draw(64, seed) / self.start.scale
         scores = maths.gradient(self.unit_log_density(None), starts)
         self.progress.assign(step_size=self.sampler.first_step_size(scores).numpy())
         self._forget_traces()
 
-    def _prepare(self, batches: Iterator[Any], need_labels: bool = False) -> inputs.Summary:
+    def _prepare(
+        self, batches: Iterator[Any], need_labels: bool = False, relearn: bool = False
+    ) -> inputs.Summary:
         """Check the data, and learn from it what is not known yet."""
         first = next(batches, None)
         if first is None:
@@ -91,7 +93,7 @@ class Fitting(keras.Model):
             self.build((None, *rows.shape[1:]))
         check_logits(self.backbone(rows[:32].astype(np.float32), training=False).numpy())
         summary = inputs.summarise(chain([first], batches), self.num_classes)
-        if not self.start.adapted:
+        if relearn or not self.start.adapted:
             with self.distribute_strategy.scope():
                 self.start.adapt(summary.x, summary.y, self.num_classes, summary.bounds)
             self._forget_traces()

@@ -72,18 +72,11 @@ class ReplayBuffer(State):
         """Whether the buffer holds chains."""
         return "chains" in self
 
-    def fill(self, start: Uniform, seed: tf.Tensor, batch: int, budget: int | None, classes: int):
-        """Fill every replica's buffer from `start`.
-
-        `batch` is the largest that one replica will draw and `budget` the number of draws it
-        will make in the whole training, if that is known.
-        """
-        capacity = self.capacity or capacity_for(budget, batch)
-        if capacity < batch:
-            raise ValueError(
-                "`capacity` must be at least the batch size of a replica. "
-                f"Received: capacity={capacity}, batch size {batch}"
-            )
+    def fill(
+        self, start: Uniform, seed: tf.Tensor, batch: int, steps: int | None, classes: int
+    ) -> None:
+        """Fill every replica's buffer from `start`, for `steps` draws of `batch` if known."""
+        capacity = self.capacity or capacity_for(steps, batch)
         replicas = tf.distribute.get_strategy().num_replicas_in_sync
         shape = (replicas, capacity)
         labels = np.broadcast_to(np.arange(capacity, dtype=np.int32) % classes, shape)
@@ -98,6 +91,15 @@ class ReplayBuffer(State):
         self.assign(chains=np.stack(chains), age=np.zeros(shape, np.float32))
         if self.per_class:
             self.assign(labels=labels)
+
+    def check_capacity(self, batch: int) -> None:
+        """Raise `ValueError` if a draw of `batch` different chains is impossible."""
+        capacity = self["age"].shape[0]
+        if capacity < batch:
+            raise ValueError(
+                "`capacity` must be at least the batch size of a replica. "
+                f"Received: capacity={capacity}, batch size {batch}"
+            )
 
     def draw(self, n: tf.Tensor | int, start: Uniform, seed: tf.Tensor) -> Draw:
         """`n` different slots of this replica, some of them started anew."""
@@ -149,11 +151,11 @@ class ReplayBuffer(State):
         }
 
 
-def capacity_for(budget: int | None, batch: int) -> int:
-    """Slots such that `budget` draws visit each about `VISITS` times, within sane limits."""
-    if budget is None:
+def capacity_for(steps: int | None, batch: int) -> int:
+    """Slots such that `steps` draws visit each about `VISITS` times, within sane limits."""
+    if steps is None:
         return max(1_000, batch)
-    return int(np.clip(budget // VISITS, 2 * batch, max(PAPER_CAPACITY, 2 * batch)))
+    return int(np.clip(steps * batch // VISITS, 2 * batch, max(PAPER_CAPACITY, 2 * batch)))
 
 
 def _like(flags: tf.Tensor, x: tf.Tensor) -> tf.Tensor:

@@ -69,7 +69,7 @@ class State(keras.layers.Layer):
             store[name] = value
 
     def load_own_variables(self, store: Any) -> None:
-        self.assign(**self.restored({name: np.asarray(store[name]) for name in store.keys()}))
+        self.assign(**self.restored({name: np.asarray(store[name]) for name in list(store.keys())}))
 
     def restored(self, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """What to assign when `arrays` come from a file."""

@@ -13,7 +13,7 @@ tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
 )
 
-import jem_tf
+import jem_tf  # noqa: E402
 
 
 @pytest.fixture(autouse=True)

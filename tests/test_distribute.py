@@ -37,7 +37,7 @@ def test_two_replicas_make_the_update_of_one_device(mirrored, make_model, blobs)
     one.adapt(x)
     two.adapt(x)
     for model, count in ((one, 1), (two, 2)):
-        model._fill(40, 1)
+        model._fill(40 // count, 1)
         starts = np.linspace(0, 4, 80).reshape(count, -1, 2).astype(np.float32)
         model.buffer.assign(chains=starts)
     for _ in range(3):
@@ -54,7 +54,7 @@ def test_replicas_keep_different_buffers_and_draw_different_noise(mirrored, make
     with mirrored.scope():
         model = make_model(buffer=jem_tf.ReplayBuffer(30), sampler=jem_tf.SGLD(2, 0.01))
     model.adapt(blobs[0])
-    model._fill(40, 10)
+    model._fill(20, 10)
     first, second = chains_of(model)
     assert (first != second).all()
     model.buffer.assign(chains=np.stack([first, first]))

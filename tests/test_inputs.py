@@ -159,6 +159,13 @@ def test_capacity_below_the_batch_is_refused(make_model, blobs):
         model.fit(*blobs, verbose=0)
 
 
+def test_a_later_fit_with_a_larger_batch_is_refused(make_model, blobs):
+    model = make_model(buffer=jem_tf.ReplayBuffer(40))
+    model.fit(*blobs, verbose=0)
+    with pytest.raises(ValueError, match="capacity=40, batch size 100"):
+        model.fit(*blobs, batch_size=100, verbose=0)
+
+
 def test_negative_input_noise_is_refused(make_model):
     with pytest.raises(ValueError, match="input_noise=-1"):
         make_model(input_noise=-1)

@@ -1,6 +1,7 @@
 """JEM as a Keras model: every way of calling `fit`, what it logs, what it answers."""
 
 import csv
+import resource
 
 import keras
 import numpy as np
@@ -24,7 +25,8 @@ def batches(x, y, size=50):
 
 def generator(x, y):
     while True:
-        yield x[:50], y[:50]
+        for begin in range(0, len(x), 50):
+            yield x[begin : begin + 50], y[begin : begin + 50]
 
 
 class Sequence(keras.utils.PyDataset):
@@ -56,7 +58,7 @@ FORMS = {
 @pytest.mark.parametrize("form", FORMS)
 def test_fit_learns_from_every_form_of_data(form, make_model, blobs):
     model = make_model()
-    history = model.fit(**FORMS[form](*blobs), epochs=12, verbose=0).history
+    history = model.fit(**FORMS[form](*blobs), epochs=20, verbose=0).history
     assert history["accuracy"][-1] > 0.9
     assert set(history) >= LOGS
     assert np.isfinite([values[-1] for values in history.values()]).all()
@@ -208,6 +210,8 @@ def test_adapt_decides_and_fit_keeps_it(make_model, blobs):
     model.adapt(np.concatenate([x, x + 1000.0]))
     model.fit(x, y, epochs=1, verbose=0)
     np.testing.assert_allclose(model.start["high"], x.max(0) + 1000.0)
+    model.adapt(x)
+    np.testing.assert_allclose(model.start["high"], x.max(0))
     by_itself = make_model()
     by_itself.fit(batches(x, y), epochs=1, verbose=0)
     np.testing.assert_allclose(by_itself.start["high"], x.max(0))
@@ -341,6 +345,15 @@ class TestAnswers:
         np.testing.assert_allclose(joint, -logits[np.arange(n), y], rtol=1e-4, atol=1e-5)
         one, other = model.ood_score(x, batch_size=64), model.ood_score(x, batch_size=300)
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
+
+    def test_long_arrays_do_not_fill_the_memory(self, make_model):
+        """800 MB of rows, if they existed: they are read a batch at a time."""
+        model = make_model(features=1000)
+        rows = np.broadcast_to(np.ones((1, 1000), np.float32), (200_000, 1000))
+        model.energy(rows[:1000])
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        assert model.energy(rows, batch_size=1000).shape == (200_000,)
+        assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000  # kB
 
     def test_no_rows_no_answers(self, model, blobs):
         assert model.energy(blobs[0][:0]).shape == (0,)

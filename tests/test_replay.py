@@ -18,9 +18,9 @@ def start():
     return start
 
 
-def filled(start, batch=8, budget=None, classes=3, **options):
+def filled(start, batch=8, steps=None, classes=3, **options):
     buffer = ReplayBuffer(**options)
-    buffer.fill(start, SEED, batch, budget, classes)
+    buffer.fill(start, SEED, batch, steps, classes)
     return buffer
 
 
@@ -70,9 +70,9 @@ def test_slots_of_classes_have_equal_shares(start):
 
 def test_capacity_follows_the_budget():
     """Each slot is drawn about 200 times; the prototype's 1 500 steps of 64 want about 500."""
-    assert capacity_for(1_500 * 64, batch=64) == 480
-    assert capacity_for(200 * 50_000, batch=64) == 10_000  # the paper's training, and its buffer
-    assert capacity_for(1_000, batch=64) == 128
+    assert capacity_for(1_500, batch=64) == 480
+    assert capacity_for(200 * 782, batch=64) == 10_000  # the paper's training, and its buffer
+    assert capacity_for(10, batch=64) == 128
     assert capacity_for(None, batch=64) == 1_000
 
 
@@ -97,7 +97,7 @@ def test_bad_settings_are_named(options, message):
 
 def test_capacity_below_the_batch_is_refused(start):
     with pytest.raises(ValueError, match="capacity=4, batch size 8"):
-        filled(start, batch=8, capacity=4)
+        filled(start, batch=8, capacity=4).check_capacity(8)
 
 
 def test_settings_round_trip():
