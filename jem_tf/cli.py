@@ -29,6 +29,10 @@ EXAMPLES = {
     "sample": """\
         jem-tf sample runs/digits --out samples.png
         jem-tf sample runs/digits --label 3 --count 100 --steps 200 --seed 1""",
+    "export": """\
+        jem-tf export runs/digits                    saved_models/digits/1, 2, 3, ...
+        jem-tf export runs/digits --out /models/digits --refine-steps 5""",
+    "inspect": "        jem-tf inspect saved_models/digits",
     "demo": "        jem-tf demo --out runs/demo",
 }
 
@@ -92,6 +96,26 @@ def _evaluate(arguments: argparse.Namespace) -> None:
     print(f"Wrote {arguments.model / 'metrics.json'}")
 
 
+def _export(arguments: argparse.Namespace) -> None:
+    from jem_tf import training
+
+    out = arguments.out
+    version = training.export_run(
+        arguments.model,
+        out,
+        arguments.data_dir,
+        refine_steps=arguments.refine_steps,
+        sample_steps=arguments.sample_steps,
+    )
+    print(f"Wrote {version}")
+
+
+def _inspect(arguments: argparse.Namespace) -> None:
+    from jem_tf import inspection
+
+    print(inspection.describe(arguments.directory))
+
+
 def _sample(arguments: argparse.Namespace) -> None:
     from jem_tf import pictures, training
 
@@ -150,6 +174,16 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--baseline", type=Path, help="another run to put beside it")
     sub.add_argument("--ood", nargs="+", metavar="NAME", help="sets that do not belong")
     _data_dir(sub)
+
+    sub = command("export", "Write a run as the next version of a SavedModel.", _export)
+    sub.add_argument("model", type=Path, help="run directory")
+    sub.add_argument("--out", type=Path, help="model directory (default: saved_models/DATASET)")
+    sub.add_argument("--refine-steps", type=_positive, default=10, help="(default: 10)")
+    sub.add_argument("--sample-steps", type=_positive, default=400, help="(default: 400)")
+    _data_dir(sub)
+
+    sub = command("inspect", "Print signatures, thresholds and metrics of an export.", _inspect)
+    sub.add_argument("directory", type=Path, help="model directory, or one version of it")
 
     sub = command("sample", "Draw samples of a trained model into a picture.", _sample)
     sub.add_argument("model", type=Path, help="run directory or .keras file")

@@ -36,5 +36,6 @@ def run(out: Path, seed: int = 0, verbose: Any = "auto") -> dict[str, Any]:
         f"diversity {replayed['diversity']:.2f}\n"
     )
     training.write_json(out / "metrics.json", results)
-    print(f"Wrote {out / 'metrics.json'} and {out / 'joint' / 'samples.png'}")
+    version = training.export_run(out / "joint", out / "saved_model" / digits.name)
+    print(f"Wrote {out / 'metrics.json'}, {out / 'joint' / 'samples.png'} and {version}")
     return results

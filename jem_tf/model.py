@@ -15,13 +15,12 @@ from jem_tf import energy as maths
 from jem_tf import inputs
 from jem_tf.checks import check_backbone, check_output_shape, depends_on_training
 from jem_tf.fitting import Fitting
+from jem_tf.randomness import fold_in
 from jem_tf.replay import ReplayBuffer
 from jem_tf.sampling import SGLD, Uniform
 from jem_tf.sampling.sampler import Sampler
 from jem_tf.scoring import Scoring
 from jem_tf.state import State
-
-fold_in = tf.random.experimental.stateless_fold_in
 
 
 class Batch(NamedTuple):

@@ -11,6 +11,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from jem_tf.randomness import fold_in
 from jem_tf.sampling.starts import Uniform
 from jem_tf.state import State
 
@@ -83,7 +84,7 @@ class ReplayBuffer(State):
         chains = [
             start.draw(
                 capacity,
-                tf.random.experimental.stateless_fold_in(seed, replica),
+                fold_in(seed, replica),
                 tf.constant(labels[replica]) if self.per_class else None,
             ).numpy()
             for replica in range(replicas)

@@ -64,6 +64,11 @@ class State(keras.layers.Layer):
             for name, variable in self._arrays.items()
         }
 
+    @property
+    def tf_variables(self) -> list[tf.Variable]:
+        """The variables themselves, for those who export a graph that reads them."""
+        return list(self._arrays.values())
+
     def save_own_variables(self, store: Any) -> None:
         for name, value in self.arrays().items():
             store[name] = value

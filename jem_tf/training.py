@@ -17,10 +17,13 @@ import numpy as np
 from jem_tf import pictures
 from jem_tf.data import Dataset
 from jem_tf.data import load as load_data
+from jem_tf.evaluation.calibration import classification
+from jem_tf.export import export, fit_temperature
 from jem_tf.model import JEM
 from jem_tf.recipes import Recipe
 from jem_tf.version import VERSION
 
+CALIBRATION_ROWS = 5_000
 OBJECTIVES = ("joint", "cross_entropy")
 
 
@@ -134,6 +137,28 @@ def data_of(run: str | Path, data_dir: str | None = None) -> Dataset:
     """The data set that a run was trained on."""
     source = read_json(Path(run) / "config.json")["data"]
     return load_data(source["dataset"], data_dir, source["image_size"])
+
+
+def export_run(
+    run: str | Path, out: str | Path | None = None, data_dir: str | None = None, **options: Any
+) -> Path:
+    """Export the model of `run`, calibrated on the first half of its test rows.
+
+    `calibration` in `jem.json` is about those rows, `test` about the other half.
+    """
+    model, data = load(run), data_of(run, data_dir)
+    x, y = data.arrays("test", 2 * CALIBRATION_ROWS)
+    half = len(x) // 2
+    temperature = fit_temperature(model.predict(x[:half], verbose=0), y[:half])
+    test = classification(model.predict(x[half:], verbose=0) / temperature, y[half:])
+    return export(
+        model,
+        out or Path("saved_models") / data.name,
+        calibrate=(x[:half], y[:half]),
+        class_names=data.class_names,
+        extra={"data": data.name, "test": {"rows": len(x) - half, **vars(test)}},
+        **options,
+    )
 
 
 def read_json(path: Path) -> Any:

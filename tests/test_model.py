@@ -404,6 +404,12 @@ class TestAnswers:
         with pytest.raises(ValueError, match=message):
             call(model)
 
+    def test_scores_need_no_data_first(self, make_model, blobs):
+        model = make_model()
+        before = model.ood_score(blobs[0])
+        model.adapt(blobs[0])
+        assert (model.ood_score(blobs[0]) != before).all()  # now in units of the data's range
+
     def test_sampling_needs_data_first(self, make_model):
         with pytest.raises(ValueError, match="fit"):
             make_model().sample(3)

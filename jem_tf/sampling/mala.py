@@ -9,6 +9,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from jem_tf.randomness import fold_in
 from jem_tf.sampling.sampler import LogDensityFn, Sampler
 
 
@@ -42,7 +43,10 @@ class MALA(Sampler):
         steps: int | tf.Tensor | None = None,
         step_size: tf.Tensor | float | None = None,
     ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
-        """Run `steps` updates from `x`; the ends of the chains and the share accepted."""
+        """Run `steps` updates from `x`; the ends of the chains and the share accepted.
+
+        TFP's kernel has one seed for all chains: seeds `[n, 2]` are added up to it.
+        """
         from tensorflow_probability.python.mcmc import MetropolisAdjustedLangevinAlgorithm
 
         def kernel(index: tf.Tensor) -> MetropolisAdjustedLangevinAlgorithm:
@@ -50,11 +54,12 @@ class MALA(Sampler):
             return MetropolisAdjustedLangevinAlgorithm(log_density, step_size=size)
 
         def body(index: tf.Tensor, x: tf.Tensor, results: Any, accepted: tf.Tensor) -> Any:
-            step_seed = tf.random.experimental.stateless_fold_in(seed, index)
+            step_seed = fold_in(seed, index)
             x, results = kernel(index).one_step(x, results, seed=step_seed)
             share = tf.reduce_mean(tf.cast(results.is_accepted, tf.float32))
             return index + 1, x, results, accepted + share
 
+        seed = seed if seed.shape.rank == 1 else tf.reduce_sum(seed, axis=0)
         total = self.steps if steps is None else steps
         start = tf.constant(0)
         results = kernel(start).bootstrap_results(x)

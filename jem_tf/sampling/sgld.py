@@ -10,6 +10,7 @@ import keras
 import tensorflow as tf
 
 from jem_tf.energy import gradient
+from jem_tf.randomness import fold_in, normal
 from jem_tf.sampling.sampler import LogDensityFn, Sampler, check_positive
 
 TIED = "tied"
@@ -65,7 +66,7 @@ class SGLD(Sampler):
         if self.clip is not None:
             drift = tf.clip_by_value(drift, -self.clip, self.clip)
         noise = tf.sqrt(2.0 * step_size) if self.noise == TIED else self.noise
-        return x + drift + noise * tf.random.stateless_normal(tf.shape(x), seed)
+        return x + drift + noise * normal(tf.shape(x), seed)
 
     def run(
         self,
@@ -75,10 +76,13 @@ class SGLD(Sampler):
         steps: int | tf.Tensor | None = None,
         step_size: tf.Tensor | float | None = None,
     ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
-        """Run `steps` updates from `x`; the ends of the chains, and diagnostics to log."""
+        """Run `steps` updates from `x`; the ends of the chains, and diagnostics to log.
+
+        `seed` is `[2]` for all chains, or `[n, 2]` with one for each.
+        """
 
         def body(index: tf.Tensor, x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            step_seed = tf.random.experimental.stateless_fold_in(seed, index)
+            step_seed = fold_in(seed, index)
             size = self.step_size_at(index, step_size)
             return index + 1, self.step(log_density, x, step_seed, size)
 

@@ -9,6 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from jem_tf.randomness import fold_in, normal, uniform
 from jem_tf.state import State
 
 
@@ -42,14 +43,17 @@ class Uniform(State):
 
     @property
     def scale(self) -> tf.Tensor:
-        """Half the range of each feature, the unit in which chains move; 1 where that is 0."""
+        """Half the range of each feature, the unit in which chains move; 1 where that is 0 or
+        not known yet."""
+        if not self.adapted:
+            return tf.constant(1.0)
         half = (self["high"] - self["low"]) / 2.0
         return tf.where(half > 0, half, tf.ones_like(half))
 
     def draw(self, n: tf.Tensor | int, seed: Any, labels: tf.Tensor | None = None) -> tf.Tensor:
         """`n` starting points, of the classes in `labels` where the start knows classes."""
         low, high = self["low"], self["high"]
-        return low + (high - low) * tf.random.stateless_uniform([n, *low.shape], seed)
+        return low + (high - low) * uniform([n, *low.shape], seed)
 
 
 @keras.saving.register_keras_serializable("jem_tf")
@@ -97,15 +101,15 @@ class GaussianMixture(Uniform):
         return mean, factor, np.sqrt(np.maximum(left, 0.0))
 
     def draw(self, n: tf.Tensor | int, seed: Any, labels: tf.Tensor | None = None) -> tf.Tensor:
-        seeds = tf.random.split(seed, 3)
+        seeds = [fold_in(tf.convert_to_tensor(seed), purpose) for purpose in range(3)]
         if labels is None:
             shares = tf.math.log(self["share"])[tf.newaxis]
             labels = tf.random.stateless_categorical(shares, n, seeds[0])[0]
         mean, factor, residual = (
             tf.gather(self[v], labels) for v in ("mean", "factor", "residual")
         )
-        along = tf.random.stateless_normal([n, tf.shape(factor)[1]], seeds[1])
-        rest = tf.random.stateless_normal(tf.shape(mean), seeds[2])
+        along = normal([n, tf.shape(factor)[1]], seeds[1])
+        rest = normal(tf.shape(mean), seeds[2])
         x = mean + tf.einsum("nr,nrd->nd", along, factor) + residual * rest
         return tf.reshape(x, [n, *self["low"].shape])
 

@@ -1,0 +1,213 @@
+"""Exported signatures return what the model returns, and need TensorFlow alone."""
+
+import json
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from scipy.optimize import brute
+from scipy.special import log_softmax, softmax
+
+import jem_tf
+from jem_tf import backbones, cli, inspection
+from jem_tf.energy import OOD_SCORES
+from jem_tf.export import fit_temperature
+
+
+@pytest.fixture(scope="module")
+def images():
+    rng = np.random.default_rng(0)
+    y = np.arange(200) % 2
+    x = rng.uniform(-1, 0, (200, 6, 6, 1)) + y[:, None, None, None]
+    return np.clip(x, -1, 1).astype(np.float32), y
+
+
+@pytest.fixture(scope="module")
+def model(images):
+    keras.utils.set_random_seed(0)
+    backbone = backbones.convnet((6, 6, 1), 2, width=8)
+    model = jem_tf.JEM(backbone, sampler=jem_tf.SGLD(3), seed=0)
+    model.compile(keras.optimizers.Adam(1e-2))
+    model.adapt(np.array([-1.0, 1.0], np.float32).reshape(2, 1, 1, 1) * np.ones((2, 6, 6, 1)))
+    model.fit(*images, epochs=3, verbose=0)
+    return model
+
+
+@pytest.fixture(scope="module")
+def version(model, images, tmp_path_factory):
+    place = tmp_path_factory.mktemp("models") / "images"
+    return jem_tf.export(
+        model, place, calibrate=images, class_names=("dark", "light"), sample_steps=20
+    )
+
+
+@pytest.fixture(scope="module")
+def served(version):
+    return tf.saved_model.load(str(version)).signatures
+
+
+@pytest.mark.parametrize("n", [1, 7, 64])
+def test_signatures_return_what_the_model_returns(n, served, model, images, version):
+    x = images[0][:n]
+    facts = json.loads((version / "assets.extra" / "jem.json").read_text())
+    logits = model.predict(x, verbose=0)
+    score = model.ood_score(x)
+    close = {"rtol": 1e-5, "atol": 1e-5}
+
+    answer = served["serving_default"](inputs=x)
+    np.testing.assert_allclose(
+        answer["probabilities"], softmax(logits / facts["temperature"], 1), **close
+    )
+    np.testing.assert_array_equal(answer["class_id"], logits.argmax(1))
+    np.testing.assert_allclose(answer["energy"], model.energy(x), **close)
+    np.testing.assert_allclose(answer["ood_score"], score, **close)
+    np.testing.assert_array_equal(answer["is_ood"], score < facts["ood_threshold"])
+    np.testing.assert_allclose(served["logits"](inputs=x)["logits"], logits, **close)
+    energies = served["energy"](inputs=x)
+    np.testing.assert_allclose(energies["joint_energy"], -logits, **close)
+    np.testing.assert_allclose(energies["energy"], model.energy(x), **close)
+    scores = served["ood_score"](inputs=x)
+    for kind in OOD_SCORES:
+        np.testing.assert_allclose(scores[kind], model.ood_score(x, kind), **close)
+
+
+def test_threshold_and_percentile_are_those_of_the_calibration_data(served, images):
+    scores = served["ood_score"](inputs=images[0])
+    assert scores["is_ood"].numpy().mean() == pytest.approx(0.05, abs=0.006)
+    assert scores["percentile"].numpy().mean() == pytest.approx(50.0, abs=1.0)
+
+
+def test_temperature_has_the_best_likelihood():
+    """Against a brute search; and a model that doubles its logits wants twice the temperature."""
+    rng = np.random.default_rng(0)
+    logits, labels = rng.normal(size=(400, 5)) * 3, rng.integers(5, size=400)
+    labels = np.where(rng.uniform(size=400) < 0.6, logits.argmax(1), labels)
+    nll = lambda t: -log_softmax(logits / t, 1)[np.arange(400), labels].mean()  # noqa: E731
+    best = brute(lambda t: nll(t[0]), [(0.2, 10)], Ns=500)[0]
+    assert fit_temperature(logits, labels) == pytest.approx(best, rel=1e-3)
+    assert fit_temperature(2 * logits, labels) == pytest.approx(2 * best, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    "encode", [tf.io.encode_png, lambda x: tf.io.encode_png(tf.tile(x, (1, 1, 3)))]
+)
+def test_image_bytes_get_the_training_preprocessing(encode, served, images):
+    pixels = ((images[0][:5] + 1) * 127.5).round().astype(np.uint8)
+    files = tf.stack([encode(image) for image in pixels])
+    by_bytes = served["serving_default_bytes"](image_bytes=files)
+    by_floats = served["serving_default"](inputs=pixels.astype(np.float32) / 127.5 - 1)
+    for name, value in by_floats.items():
+        np.testing.assert_allclose(by_bytes[name], value, rtol=1e-4, atol=1e-5)
+
+
+def test_larger_images_are_resized(served):
+    file = tf.io.encode_png(np.full((60, 40, 1), 255, np.uint8))
+    logits = served["logits_bytes"](image_bytes=[file])["logits"]
+    white = served["logits"](inputs=np.ones((1, 6, 6, 1), np.float32))["logits"]
+    np.testing.assert_allclose(logits, white, rtol=1e-3, atol=1e-4)
+
+
+def test_answers_do_not_depend_on_the_rest_of_the_batch(served, images):
+    """Servers merge requests: a sample and a refinement must be the same alone."""
+    x = images[0][:4]
+    together = served["refine"](inputs=x)["refined"]
+    alone = served["refine"](inputs=x[2:3])["refined"]
+    np.testing.assert_allclose(together[2:3], alone, rtol=1e-4, atol=1e-5)
+    labels, seeds = tf.constant([0, 1, 1]), tf.constant([5, 6, 7])
+    several = served["sample"](labels=labels, seeds=seeds)["samples"]
+    one = served["sample"](labels=labels[1:2], seeds=seeds[1:2])["samples"]
+    np.testing.assert_allclose(several[1:2], one, rtol=1e-4, atol=1e-5)
+    assert np.abs(several[1] - several[2]).max() > 0.01
+
+
+def test_versions_count_up_and_are_never_overwritten(model, tmp_path):
+    (tmp_path / "m" / "7").mkdir(parents=True)
+    (tmp_path / "m" / "notes").mkdir()
+    first = jem_tf.export(model, tmp_path / "m", sample_steps=1)
+    second = jem_tf.export(model, tmp_path / "m", sample_steps=1)
+    assert (first.name, second.name) == ("8", "9")
+    assert not [p for p in (tmp_path / "m").iterdir() if p.name.startswith(".")]
+
+
+def test_a_failed_export_leaves_nothing_behind(model, tmp_path, monkeypatch):
+    def fail(*_, **__):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(tf.io, "TFRecordWriter", fail)
+    with pytest.raises(OSError, match="disk full"):
+        jem_tf.export(model, tmp_path / "m", sample_steps=1)
+    assert list((tmp_path / "m").iterdir()) == []
+
+
+def test_the_export_runs_where_neither_keras_nor_jem_tf_exist(version, model, images, tmp_path):
+    np.save(tmp_path / "x.npy", images[0][:3])
+    program = f"""
+import sys
+sys.modules["keras"] = sys.modules["jem_tf"] = None
+import numpy as np, tensorflow as tf
+loaded = tf.saved_model.load({str(version)!r})
+x = tf.constant(np.load({str(tmp_path / "x.npy")!r}))
+print(loaded.signatures["energy"](inputs=x)["energy"].numpy().tolist())
+loaded.signatures["sample"](labels=tf.constant([1]), seeds=tf.constant([3]))
+"""
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    energies = json.loads(result.stdout.splitlines()[-1])
+    np.testing.assert_allclose(energies, model.energy(images[0][:3]), rtol=1e-5)
+
+
+def test_warm_up_records_replay(version, served):
+    """Each is a `PredictionLog` that its signature answers, for every batch size."""
+    from tensorflow_serving.apis import prediction_log_pb2
+
+    file = version / "assets.extra" / "tf_serving_warmup_requests"
+    seen = set()
+    for record in tf.data.TFRecordDataset(str(file)).as_numpy_iterator():
+        request = prediction_log_pb2.PredictionLog.FromString(record).predict_log.request
+        assert request.model_spec.name == "images"
+        name = request.model_spec.signature_name
+        tensors = {k: tf.constant(tf.make_ndarray(v)) for k, v in request.inputs.items()}
+        answer = served[name](**tensors)
+        batch = next(iter(tensors.values())).shape[0]
+        assert all(value.shape[0] == batch for value in answer.values())
+        seen.add((name, batch))
+    assert seen == {(name, batch) for name in served for batch in (1, 32)}
+
+
+def test_vectors_have_no_image_signatures(make_model, blobs, tmp_path):
+    model = make_model()
+    model.fit(*blobs, verbose=0)
+    path = jem_tf.export(model, tmp_path / "table", calibrate=blobs, sample_steps=1)
+    names = set(tf.saved_model.load(str(path)).signatures)
+    assert names == {"serving_default", "logits", "energy", "ood_score", "refine", "sample"}
+
+
+def test_without_calibration_nothing_is_flagged(make_model, blobs, tmp_path):
+    path = jem_tf.export(make_model(), tmp_path / "plain", sample_steps=1)
+    served = tf.saved_model.load(str(path)).signatures
+    assert set(served) == {"serving_default", "logits", "energy", "ood_score"}
+    assert not served["serving_default"](inputs=blobs[0])["is_ood"].numpy().any()
+
+
+def test_bad_requests_are_named(model, images, tmp_path):
+    with pytest.raises(ValueError, match="Received: 3"):
+        jem_tf.export(model, tmp_path, class_names=("a", "b", "c"))
+    with pytest.raises(ValueError, match="label for every row"):
+        jem_tf.export(model, tmp_path, calibrate=images[0])
+
+
+def test_inspect_tells_what_there_is(version, capsys):
+    assert cli.main(["inspect", str(version.parent)]) == 0
+    text = capsys.readouterr().out
+    assert "serving_default: inputs float32[?, 6, 6, 1]" in text
+    assert "probabilities float32[?, 2]" in text
+    assert 'class_names: ["dark", "light"]' in text
+    assert "temperature: " in text
+
+
+def test_inspecting_nothing_says_so(tmp_path):
+    with pytest.raises(ValueError, match="no SavedModel"):
+        inspection.describe(tmp_path)
