@@ -27,8 +27,6 @@ def check_backbone(backbone: Any) -> None:
             f"Received: a backbone ending in {getattr(activation, '__name__', 'softmax')} "
             f"(layer {last.name!r}); remove that activation."
         )
-    if backbone.built and backbone.output_shape is not None:
-        check_output_shape(backbone.output_shape)
 
 
 def check_output_shape(shape: Any) -> None:

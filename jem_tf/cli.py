@@ -86,7 +86,7 @@ def _evaluate(arguments: argparse.Namespace) -> None:
     from jem_tf.evaluation import summary
 
     dataset = training.data_of(arguments.model, arguments.data_dir)
-    ood = tuple(arguments.ood or SYNTHETIC[0 if len(dataset.shape) == 3 else 1 :])
+    ood = tuple(arguments.ood or SYNTHETIC[1 if dataset.pixel_range is None else 0 :])
     columns = {}
     for path in filter(None, (arguments.model, arguments.baseline)):
         model = training.load(path)

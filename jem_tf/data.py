@@ -1,10 +1,11 @@
-"""Data sets by name, scaled to [-1, 1], and the sets that do not belong with them.
+"""Data sets by name, images scaled to [-1, 1], and the sets that do not belong with them.
 
 Not here: anything about models. Images are `[height, width, channels]`, labels integers.
 """
 
 import difflib
 import os
+import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ import tensorflow as tf
 
 SYNTHETIC = ("patches", "noise", "constant", "interpolations")
 TEST_SHARE = 0.2  # of data that comes without a test split
+PIXELS = (-1.0, 1.0)  # black and white
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,7 @@ class Dataset:
     test: tf.data.Dataset
     class_names: tuple[str, ...]
     shape: tuple[int, ...]
+    pixel_range: tuple[float, float] | None = None  # of images; None for other inputs
 
     def batches(
         self, split: str, batch_size: int, seed: int | None = None, augment: bool = False
@@ -65,13 +68,13 @@ def load(name: str, data_dir: str | None = None, image_size: int | None = None) 
     `name` is "digits" (8x8, comes with scikit-learn), the path of an `.npz` file, of a folder
     with a folder of images for each class, or any image-classification set of TensorFlow
     Datasets, which `data_dir` or TFDS_DATA_DIR holds or is filled with. `image_size` resizes
-    images, and is needed for sets whose images differ in size.
+    images of folders and of TensorFlow Datasets, and is needed where they differ in size.
     """
-    if name == "digits":
-        return _digits()
     path = Path(name)
-    if path.suffix == ".npz":
-        return _npz(path)
+    if name == "digits" or path.suffix == ".npz":
+        if image_size is not None:
+            raise ValueError(f"`image_size` cannot resize {name!r}. Received: {image_size}")
+        return _digits() if name == "digits" else _npz(path)
     if path.is_dir():
         return _folder(path, image_size)
     if path.exists() or os.sep in name:
@@ -99,10 +102,10 @@ def ood_set(name: str, like: Dataset, n: int, seed: int = 0, data_dir: str | Non
         first = rng.integers(len(x), size=n)
         second = np.array([rng.choice(np.flatnonzero(y != y[i])) for i in first])
         return ((x[first] + x[second]) / 2).astype(np.float32)
-    if len(like.shape) != 3:
+    if like.pixel_range is None:
         raise ValueError(
-            f"Only noise, constant and interpolations exist for inputs of shape {like.shape}. "
-            f"Received: {name!r}"
+            "Only noise, constant and interpolations exist for inputs that are not known to be "
+            f"images, of shape {like.shape}. Received: {name!r}"
         )
     if name == "patches":
         return _patches(like.shape, n, rng)
@@ -133,7 +136,8 @@ def _digits() -> Dataset:
 
     bunch = load_digits()
     x = (bunch.images[..., np.newaxis] / 8.0 - 1.0).astype(np.float32)
-    return _from_arrays("digits", _stratified(x, bunch.target), tuple("0123456789"))
+    names = tuple("0123456789")
+    return _from_arrays("digits", _stratified(x, bunch.target), names, PIXELS)
 
 
 def _npz(path: Path) -> Dataset:
@@ -141,7 +145,7 @@ def _npz(path: Path) -> Dataset:
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {key: file[key] for key in file.files}
-    except OSError as error:
+    except (OSError, zipfile.BadZipFile) as error:
         raise ValueError(f"Cannot read {str(path)!r}: {error}") from error
     for keys in (("x_train", "y_train", "x_test", "y_test"), ("x", "y")):
         if all(key in arrays for key in keys):
@@ -153,9 +157,10 @@ def _npz(path: Path) -> Dataset:
             f"Received: {sorted(arrays)}"
         )
     parts = list(_stratified(*parts)) if len(parts) == 2 else parts
+    pixels = PIXELS if parts[0].dtype == np.uint8 and parts[0].ndim == 4 else None
     parts[0], parts[2] = _scaled(parts[0]), _scaled(parts[2])
     names = arrays.get("class_names", np.arange(int(max(parts[1].max(), parts[3].max())) + 1))
-    return _from_arrays(path.stem, tuple(parts), tuple(str(name) for name in names))
+    return _from_arrays(path.stem, tuple(parts), tuple(str(name) for name in names), pixels)
 
 
 def _folder(path: Path, image_size: int | None) -> Dataset:
@@ -178,7 +183,7 @@ def _folder(path: Path, image_size: int | None) -> Dataset:
         )
     names = tuple(train.class_names)
     scale = lambda x, y: (x / 127.5 - 1.0, tf.cast(y, tf.int64))  # noqa: E731
-    return Dataset(path.name, train.map(scale), test.map(scale), names, (*size, 3))
+    return Dataset(path.name, train.map(scale), test.map(scale), names, (*size, 3), PIXELS)
 
 
 def _tfds(name: str, data_dir: str | None, image_size: int | None) -> Dataset:
@@ -207,21 +212,29 @@ def _tfds(name: str, data_dir: str | None, image_size: int | None) -> Dataset:
         return tf.ensure_shape(image / 127.5 - 1.0, shape), label
 
     splits = [s for s in ("train", "test", "validation") if s in builder.info.splits]
+    if len(splits) == 1:
+        cut = round(100 * (1 - TEST_SHARE))
+        splits = [f"{splits[0]}[:{cut}%]", f"{splits[0]}[{cut}%:]"]
     reading = tfds.ReadConfig(try_autocache=False)
     train, test = (
         builder.as_dataset(split=split, as_supervised=True, read_config=reading).map(
             prepare, tf.data.AUTOTUNE
         )
-        for split in (splits[0], splits[min(1, len(splits) - 1)])
+        for split in splits[:2]
     )
-    return Dataset(name, train, test, tuple(label.names), tuple(shape))
+    return Dataset(name, train, test, tuple(label.names), tuple(shape), PIXELS)
 
 
-def _from_arrays(name: str, parts: tuple[np.ndarray, ...], names: tuple[str, ...]) -> Dataset:
+def _from_arrays(
+    name: str,
+    parts: tuple[np.ndarray, ...],
+    names: tuple[str, ...],
+    pixels: tuple[float, float] | None,
+) -> Dataset:
     x, y, x_test, y_test = parts
     slices = tf.data.Dataset.from_tensor_slices
     train, test = slices((x, y.astype(np.int64))), slices((x_test, y_test.astype(np.int64)))
-    return Dataset(name, train, test, names, tuple(x.shape[1:]))
+    return Dataset(name, train, test, names, tuple(x.shape[1:]), pixels)
 
 
 def _stratified(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, ...]:
@@ -249,14 +262,14 @@ def _crop_and_flip(seed: int) -> Callable:
 
 
 def _patches(shape: tuple[int, ...], n: int, rng: np.random.Generator) -> np.ndarray:
-    """Squares of scikit-learn's photographs, between the set's own size and a third of a photo."""
+    """Squares of scikit-learn's photographs, from 8 pixels to a third of a photo wide."""
     from sklearn.datasets import load_sample_images
 
     photos = load_sample_images().images
     patches = np.empty((n, *shape[:2], 3), np.float32)
     for i in range(n):
         photo = photos[rng.integers(len(photos))]
-        side = int(rng.integers(shape[0], min(photo.shape[:2]) // 3))
+        side = int(rng.integers(8, min(photo.shape[:2]) // 3))
         top, left = (rng.integers(limit - side) for limit in photo.shape[:2])
         patch = photo[top : top + side, left : left + side]
         patches[i] = tf.image.resize(patch, shape[:2], method="area")

@@ -55,8 +55,19 @@ def gradient(function: Callable[[tf.Tensor], tf.Tensor], x: tf.Tensor) -> tf.Ten
 
 def gradient_norm(logits_fn: LogitsFn, x: tf.Tensor, scale: tf.Tensor | float = 1.0) -> tf.Tensor:
     """||d log p(x) / dx||, `[batch]`; `scale` is the length of one unit of each input feature."""
-    score = scale * input_score(logits_fn, x)
-    return tf.norm(tf.reshape(score, [tf.shape(x)[0], -1]), axis=-1)
+    return scored(logits_fn, x, scale)[2]
+
+
+def scored(
+    logits_fn: LogitsFn, x: tf.Tensor, scale: tf.Tensor | float = 1.0
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Logits, log density and gradient norm, all from one pass forth and back."""
+    with tf.GradientTape(watch_accessed_variables=False) as tape:
+        tape.watch(x)
+        logits = tf.cast(logits_fn(x), tf.float32)
+        density = log_density(logits)
+    score = scale * tape.gradient(density, x)
+    return logits, density, tf.norm(tf.reshape(score, [tf.shape(x)[0], -1]), axis=-1)
 
 
 def ood_score(

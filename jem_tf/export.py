@@ -36,6 +36,8 @@ def export(
     refine_steps: int = 10,
     sample_steps: int = 400,
     warmup_batches: tuple[int, ...] = (1, 32),
+    pixel_range: tuple[float, float] | None = None,
+    test: Any = None,
     extra: dict[str, Any] | None = None,
 ) -> Path:
     """Write `model` as the next version below `directory`; the path of that version.
@@ -47,7 +49,11 @@ def export(
     `calibrate` is labelled data that the model was not trained on, arrays `(x, y)` or batches.
     It fits the temperature of the probabilities and the threshold below which an input counts
     as out of distribution, such that 95 % of it pass; both are constants of the graph. Without
-    it the temperature is 1 and nothing is flagged. `extra` is kept in `assets.extra/jem.json`.
+    it the temperature is 1 and nothing is flagged. `pixel_range`, such as `(-1, 1)`, says which
+    numbers black and white pixels were in training; with it image models get `*_bytes`
+    signatures. `test` is other labelled data, measured with the fitted temperature; `extra` is
+    kept in `assets.extra/jem.json` too. Samplers without a seed for each row (`MALA`) get no
+    `refine` and `sample`: their answers would depend on what else a server puts in the batch.
     A version is written aside and renamed, so a server never sees half of one.
     """
     directory = Path(directory)
@@ -57,14 +63,23 @@ def export(
         raise ValueError(
             f"`class_names` must name {model.num_classes} classes. Received: {len(names)}"
         )
+    if None in model.example_shape:
+        raise ValueError(
+            f"Only inputs of one size can be exported. Received: shape {model.example_shape}"
+        )
+    if pixel_range is not None and model.example_shape[-1:] not in ((1,), (3,)):
+        raise ValueError(
+            "`pixel_range` is for images with 1 or 3 channels. "
+            f"Received: inputs of shape {model.example_shape}"
+        )
     facts = calibration_of(model, calibrate)
-    graph = Graph(model, facts, refine_steps, sample_steps)
+    graph = Graph(model, facts, refine_steps, sample_steps, pixel_range)
     signatures = graph.signatures()
     description = {
         "package_version": VERSION,
         "class_names": list(names),
         "input_shape": list(graph.shape),
-        "input_range": graph.range,
+        "pixel_range": pixel_range,
         "signatures": sorted(signatures),
         "refine_steps": refine_steps,
         "sample_steps": sample_steps,
@@ -72,6 +87,7 @@ def export(
         "ood_threshold": facts.threshold,
         "ood_pass_rate": PASS_RATE,
         "calibration": facts.metrics,
+        "test": None if test is None else measured(model, test, facts.temperature),
         **(extra or {}),
     }
     version = next_version(directory)
@@ -112,21 +128,31 @@ def calibration_of(model: Any, data: Any) -> Calibration:
     """Temperature, OOD threshold and score quantiles from `data`, with what they achieve on it."""
     if data is None:
         return Calibration()
-    x, y = data if isinstance(data, tuple) else (data, None)
-    summary = inputs.summarise(inputs.batches_of(x, y, 1024), model.num_classes)
-    if summary.y is None or (summary.y < 0).any():
-        raise ValueError("`calibrate` must have a label for every row.")
-    logits = model.predict(summary.x, batch_size=256, verbose=0)
-    scores = model.ood_score(summary.x)
-    temperature = fit_temperature(logits, summary.y)
-    before = classification(logits, summary.y)
-    after = classification(logits / temperature, summary.y)
+    x, y = _labelled(model, data)
+    scores = model.ood_score(x)
+    temperature = fit_temperature(model.predict(x, batch_size=256, verbose=0), y)
+    before, after = (measured(model, (x, y), t) for t in (1.0, temperature))
     return Calibration(
         temperature,
         float(np.quantile(scores, 1 - PASS_RATE)),
         tuple(np.quantile(scores, np.linspace(0, 1, QUANTILES))),
-        {"rows": len(scores), "before": vars(before), "after": vars(after)},
+        {"before": before, "after": after},
     )
+
+
+def measured(model: Any, data: Any, temperature: float) -> dict[str, float]:
+    """Accuracy, NLL and ECE of the probabilities at `temperature`."""
+    x, y = _labelled(model, data)
+    logits = model.predict(x, batch_size=256, verbose=0)
+    return {"rows": len(x), **vars(classification(logits / temperature, y))}
+
+
+def _labelled(model: Any, data: Any) -> tuple[np.ndarray, np.ndarray]:
+    x, y = data if isinstance(data, tuple) else (data, None)
+    summary = inputs.summarise(inputs.batches_of(x, y, 1024), model.num_classes)
+    if summary.y is None or (summary.y < 0).any():
+        raise ValueError("Data to calibrate or to test with must have a label for every row.")
+    return summary.x, summary.y
 
 
 def fit_temperature(logits: np.ndarray, labels: np.ndarray) -> float:
@@ -142,17 +168,20 @@ def fit_temperature(logits: np.ndarray, labels: np.ndarray) -> float:
 class Graph:
     """What each signature computes, from a model's public methods."""
 
-    def __init__(self, model: Any, facts: Calibration, refine_steps: int, sample_steps: int):
+    def __init__(
+        self,
+        model: Any,
+        facts: Calibration,
+        refine_steps: int,
+        sample_steps: int,
+        pixel_range: tuple[float, float] | None,
+    ):
         self.model, self.facts = model, facts
         self.refine_steps, self.sample_steps = refine_steps, sample_steps
         self.variables = [v.value for v in model.backbone.variables]
         self.variables += [*model.start.tf_variables, *model.progress.tf_variables]
-        self.threshold = -np.inf if facts.threshold is None else facts.threshold
-        self.shape = tuple(model.backbone.input_shape[1:])
-        self.range: list[float] | None = None
-        if model.start.adapted:
-            low, high = (model.start[name].numpy() for name in ("low", "high"))
-            self.range = [float(low.min()), float(high.max())]
+        self.shape = model.example_shape
+        self.pixel_range = pixel_range
 
     def signatures(self) -> dict[str, Any]:
         """Concrete functions by the names of their signatures."""
@@ -163,13 +192,13 @@ class Graph:
             "energy": self.energy,
             "ood_score": self.ood_score,
         }
-        if self.range is None:
-            return {name: _traced(method, x) for name, method in methods.items()}
-        methods["refine"] = self.refine
-        concrete = {name: _traced(method, x) for name, method in methods.items()}
-        integers = [tf.TensorSpec([None], tf.int32, name=name) for name in ("labels", "seeds")]
-        concrete["sample"] = _traced(self.sample, *integers)
-        if len(self.shape) == 3 and self.shape[2] in (1, 3):
+        concrete = {}
+        if self.model.start.adapted and self.model.sampler.row_seeds:
+            methods["refine"] = self.refine
+            integers = [tf.TensorSpec([None], tf.int32, name=name) for name in ("labels", "seeds")]
+            concrete["sample"] = _traced(self.sample, *integers)
+        concrete.update({name: _traced(method, x) for name, method in methods.items()})
+        if self.pixel_range is not None:
             files = tf.TensorSpec([None], tf.string, name="image_bytes")
             for name, method in methods.items():
                 decoded = _after(self.decode, method)
@@ -183,36 +212,38 @@ class Graph:
         logits = self.logits(inputs)["logits"]
         return {"energy": maths.energy(logits), "joint_energy": maths.joint_energy(logits)}
 
-    def _scored(self, inputs: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Logits, log density and gradient norm score by one pass forth and back."""
-        with tf.GradientTape(watch_accessed_variables=False) as tape:
-            tape.watch(inputs)
-            logits = self.logits(inputs)["logits"]
-            log_density = maths.log_density(logits)
-        gradient = self.model.start.scale * tape.gradient(log_density, inputs)
-        flat = tf.reshape(gradient, [tf.shape(inputs)[0], -1])
-        return logits, log_density, -tf.norm(flat, axis=-1)
+    def _scored(self, inputs: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Logits, log density, OOD score and whether that is too low, or no number at all."""
+        logits, density, norm = maths.scored(
+            lambda x: self.logits(x)["logits"], inputs, self.model.start.scale
+        )
+        if self.facts.threshold is None:
+            return logits, density, -norm, tf.zeros_like(norm, tf.bool)
+        # Not `not >=`, which TensorFlow's optimiser turns into `<`, false for NaN.
+        is_ood = (-norm < self.facts.threshold) | tf.math.is_nan(norm)
+        return logits, density, -norm, is_ood
 
     def classify(self, inputs: tf.Tensor) -> dict[str, tf.Tensor]:
-        logits, log_density, score = self._scored(inputs)
+        logits, log_density, score, is_ood = self._scored(inputs)
         return {
             "probabilities": tf.nn.softmax(logits / self.facts.temperature),
             "class_id": tf.argmax(logits, axis=-1),
             "energy": -log_density,
             "ood_score": score,
-            "is_ood": score < self.threshold,
+            "is_ood": is_ood,
         }
 
     def ood_score(self, inputs: tf.Tensor) -> dict[str, tf.Tensor]:
-        logits, log_density, score = self._scored(inputs)
+        logits, log_density, score, is_ood = self._scored(inputs)
         quantiles = tf.constant(self.facts.quantiles, tf.float32)
-        below = tf.searchsorted(quantiles, score, side="right")
+        ranked = tf.where(tf.math.is_nan(score), -np.inf, score)
+        below = tf.searchsorted(quantiles, ranked, side="right")
         return {
             "gradient_norm": score,
             "log_density": log_density,
             "max_probability": tf.reduce_max(tf.nn.softmax(logits), axis=-1),
             "percentile": 100.0 * tf.cast(below, tf.float32) / len(self.facts.quantiles),
-            "is_ood": score < self.threshold,
+            "is_ood": is_ood,
         }
 
     def refine(self, inputs: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -230,7 +261,7 @@ class Graph:
     def decode(self, image_bytes: tf.Tensor) -> tf.Tensor:
         """PNG or JPEG files as inputs: decoded, resized and scaled to the training range."""
         height, width, channels = self.shape
-        low, high = self.range or [-1.0, 1.0]
+        low, high = self.pixel_range or (-1.0, 1.0)
 
         def one(file: tf.Tensor) -> tf.Tensor:
             image = tf.io.decode_image(file, channels=channels, expand_animations=False)

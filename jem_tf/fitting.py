@@ -56,7 +56,9 @@ class Fitting(keras.Model):
         size = batch_size or 32
         seen = inputs.batches_of(x, y, size)
         if inputs.is_stream(x):
-            seen, x = inputs.look_ahead(x, batches=1 if self.buffer.filled else inputs.BATCHES)
+            wanted = (kwargs.get("steps_per_epoch") or inputs.BATCHES) * epochs
+            wanted = 1 if self.buffer.filled else min(wanted, inputs.BATCHES)
+            seen, x = inputs.look_ahead(x, wanted)
         summary = self._prepare(seen, need_labels=True)
         batch = -(-summary.batch // self.distribute_strategy.num_replicas_in_sync)
         if not self.buffer.filled:
@@ -75,7 +77,8 @@ class Fitting(keras.Model):
             self.buffer.fill(self.start, seed, batch, steps, self.num_classes)
         starts = self.start.draw(64, seed) / self.start.scale
         scores = maths.gradient(self.unit_log_density(None), starts)
-        self.progress.assign(step_size=self.sampler.first_step_size(scores).numpy())
+        if self.sampler.tunes:
+            self.progress.assign(step_size=self.sampler.first_step_size(scores).numpy())
         self._forget_traces()
 
     def _prepare(
@@ -89,9 +92,10 @@ class Fitting(keras.Model):
             raise ValueError("JEM needs labels `y`; mark unlabelled rows with -1. Received: y=None")
         rows = np.asarray(first[0])
         inputs.check_rows(rows)
-        if not self.built:
-            self.build((None, *rows.shape[1:]))
-        check_logits(self.backbone(rows[:32].astype(np.float32), training=False).numpy())
+        with self.distribute_strategy.scope():
+            if not self.built:
+                self.build((None, *rows.shape[1:]))
+            check_logits(self.backbone(rows[:32].astype(np.float32), training=False).numpy())
         summary = inputs.summarise(chain([first], batches), self.num_classes)
         if relearn or not self.start.adapted:
             with self.distribute_strategy.scope():
@@ -99,7 +103,16 @@ class Fitting(keras.Model):
             self._forget_traces()
         return summary
 
+    def load_weights(self, *args: Any, **kwargs: Any) -> None:
+        """As `keras.Model.load_weights`; chains, range and counters come back too."""
+        with self.distribute_strategy.scope():
+            super().load_weights(*args, **kwargs)
+        self._forget_traces()
+
     def _forget_traces(self) -> None:
-        """Graphs traced before there was a range or a buffer do not know of them."""
-        self.train_function = self.test_function = None
+        """Graphs traced before there was this range or buffer do not know of it."""
         self._functions.clear()
+        if self.train_function is not None:
+            self.make_train_function(force=True)
+        if self.test_function is not None:
+            self.make_test_function(force=True)

@@ -14,7 +14,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-ROWS = 10_000  # rows kept to fit chain starts; the range is taken over all that are seen
+ROWS = 10_000  # about as many rows are kept to fit chain starts; the range is over all
 BATCHES = 64  # batches of a stream that `fit` looks at by itself
 BYTES = 2**28  # and the memory that either may take
 
@@ -60,38 +60,35 @@ def unpack(item: Any) -> tuple[Any, Any, Any]:
     return (*parts, None, None)[:3]
 
 
-def summarise(batches: Iterable[tuple[Any, Any]], classes: int | None = None) -> Summary:
-    """See every batch: check it, and learn the range and up to `ROWS` rows."""
-    kept_x: list[np.ndarray] = []
-    kept_y: list[np.ndarray] = []
+def summarise(batches: Iterable[tuple[Any, Any]], classes: int) -> Summary:
+    """See every batch: check it, learn the range, and keep rows from all over the data."""
+    kept: list[tuple[np.ndarray, np.ndarray]] = []
     low = high = None
-    seen = batch = 0
+    seen = count = batch = 0
+    stride = 1  # one row in `stride` is kept; doubled whenever there are too many
     for x, y in batches:
         x = np.asarray(x)
-        dtype = x.dtype
         check_rows(x, first_row=seen)
-        if y is not None:
-            y = check_labels(np.asarray(y), classes, first_row=seen)
+        if not len(x):
+            continue
+        labels = np.full(len(x), -1) if y is None else check_labels(np.asarray(y), classes, seen)
         axes = tuple(range(x.ndim - 1))
         below, above = x.min(axes), x.max(axes)
         low = below if low is None else np.minimum(low, below)
         high = above if high is None else np.maximum(high, above)
-        room = min(ROWS, BYTES // max(1, x[0].size * 4)) - seen if len(x) else 0
-        if room > 0:
-            kept_x.append(np.asarray(x[:room], np.float32))
-            kept_y.append(np.full(len(x), -1)[:room] if y is None else y[:room])
-        seen += len(x)
-        batch = max(batch, len(x))
-    if not seen or low is None or high is None:
+        chosen = slice(-seen % stride, None, stride)
+        kept.append((np.asarray(x[chosen], np.float32), labels[chosen]))
+        count += len(kept[-1][1])
+        seen, batch, dtype = seen + len(x), max(batch, len(x)), x.dtype
+        if count > 2 * min(ROWS, max(1, BYTES // (4 * x[0].size))):
+            rows, labels = (np.concatenate(part)[::2] for part in zip(*kept))
+            kept, count, stride = [(rows, labels)], len(labels), 2 * stride
+    if low is None or high is None:
         raise ValueError("The data set is empty: there is no row to learn from.")
-    _warn_if_unscaled(dtype, low, high, kept_x[0])
-    labels = np.concatenate(kept_y)
-    return Summary(
-        np.concatenate(kept_x),
-        labels if (labels >= 0).any() else None,
-        (low.astype(np.float32), high.astype(np.float32)),
-        batch,
-    )
+    _warn_if_unscaled(dtype, low, high, kept[0][0])
+    rows, labels = (np.concatenate(part) for part in zip(*kept))
+    bounds = low.astype(np.float32), high.astype(np.float32)
+    return Summary(rows, labels if (labels >= 0).any() else None, bounds, batch)
 
 
 def check_rows(x: np.ndarray, first_row: int = 0) -> None:
@@ -109,21 +106,21 @@ def check_rows(x: np.ndarray, first_row: int = 0) -> None:
         raise ValueError(f"Inputs must be finite. Received: {value} in row {first_row + bad}")
 
 
-def check_labels(y: np.ndarray, classes: int | None, first_row: int = 0) -> np.ndarray:
+def check_labels(y: np.ndarray, classes: int, first_row: int = 0) -> np.ndarray:
     """`y` as integers `[batch]` with -1 for unlabelled rows; `ValueError` if it cannot be."""
     if y.ndim == 2 and y.shape[1] == 1:
         y = y[:, 0]
     if y.ndim == 2:
-        if classes is not None and y.shape[1] != classes:
+        if y.shape[1] != classes:
             raise ValueError(_ONE_HOT.format(classes, y.shape))
         return np.where(y.sum(1) > 0, y.argmax(1), -1)
     if y.ndim != 1 or y.dtype.kind not in "iu":
         raise ValueError(_INTEGERS.format(y.dtype, y.shape))
-    wrong = (y < -1) | (y >= (math.inf if classes is None else classes))
+    wrong = (y < -1) | (y >= classes)
     if wrong.any():
         bad = int(np.flatnonzero(wrong)[0])
         raise ValueError(
-            f"Labels must be between 0 and {(classes or 0) - 1}, or -1 for unlabelled rows. "
+            f"Labels must be between 0 and {classes - 1}, or -1 for unlabelled rows. "
             f"Received: {y[bad]} in row {first_row + bad}"
         )
     return y.astype(np.int64)

@@ -88,15 +88,14 @@ class JEM(Scoring, Fitting):
         logged += ["chain_age", "step_size", *self.sampler.diagnostics]
         self._means = {name: keras.metrics.Mean(name) for name in logged}
         self._functions: dict[str, Any] = {}
-        if backbone.built:
+        if isinstance(backbone, (keras.Sequential, keras.src.models.Functional)) and backbone.built:
             self.build(backbone.input_shape)
 
     def build(self, input_shape: Any) -> None:
-        if not self.backbone.built:
-            self.backbone.build(input_shape)
-        output_shape = self.backbone.compute_output_shape(input_shape)
-        check_output_shape(output_shape)
-        self.num_classes = output_shape[-1]
+        logits = self.backbone(keras.KerasTensor(input_shape))  # builds it, whatever its kind
+        check_output_shape(getattr(logits, "shape", logits))
+        self.num_classes = logits.shape[-1]
+        self.example_shape = tuple(input_shape[1:])
         self._one_pass = not depends_on_training(self.backbone)
         self.built = True
 
@@ -126,6 +125,10 @@ class JEM(Scoring, Fitting):
         # Put x̂_η back into B, at the slots it came from.
         self.buffer.write(draw, samples, self.sampler.steps)
         step_size = self.progress["step_size"]
+        rows = tf.cast(tf.shape(samples)[0], tf.float32)
+        diagnostics = {
+            k: _sum_replicas(v * rows) / _sum_replicas(rows) for k, v in diagnostics.items()
+        }
         if self.sampler.tunes:
             step_size.assign(self.sampler.tune(step_size, gap, diagnostics))
         self.progress["step"].assign_add(1)
@@ -139,7 +142,9 @@ class JEM(Scoring, Fitting):
         f_data = maths.log_density(logits)
         f_samples = f_data[:0]
         if self.buffer.filled:
-            samples = self.buffer.peek(tf.shape(f_data)[0], self._seeds(1, purpose=1)[0])
+            seen = tf.cast(self._means["energy_data"].count, tf.int32)  # other chains each batch
+            seed = fold_in(self._seeds(1, purpose=1)[0], seen)
+            samples = self.buffer.peek(tf.shape(f_data)[0], seed)
             f_samples = maths.log_density(self.backbone(samples, training=False))
         self._loss(batch, logits, f_data, f_samples)
         results = self._results(batch, logits)
@@ -159,12 +164,10 @@ class JEM(Scoring, Fitting):
         """This replica's part of the loss, and L_gen over all replicas."""
         log_p = maths.conditional_log_probability(logits)
         cross_entropy = -tf.reduce_sum(batch.targets * log_p, axis=-1)
-        ones = tf.ones_like(f_samples)
+        labelled, ones = batch.weight * batch.labelled, tf.ones_like(f_samples)
         # Counts over all replicas, so that the replicas' parts add up to the global means.
         labels, weights, chains = tf.unstack(
-            _sum_replicas(
-                tf.stack([tf.reduce_sum(v) for v in (batch.labelled, batch.weight, ones)])
-            )
+            _sum_replicas(tf.stack([tf.reduce_sum(v) for v in (labelled, batch.weight, ones)]))
         )
         loss_clf = tf.math.divide_no_nan(tf.reduce_sum(batch.weight * cross_entropy), labels)
         loss_gen = tf.math.divide_no_nan(tf.reduce_sum(f_samples), chains) - (
@@ -177,9 +180,7 @@ class JEM(Scoring, Fitting):
         self._loss_tracker.update_state(total, sample_weight=rows)
         self._means["generative_loss"].update_state(gap, sample_weight=rows)
         self._log(energy_data=-f_data, energy_samples=-f_samples)
-        self._means["classification_loss"].update_state(
-            batch.weight * cross_entropy, sample_weight=batch.labelled
-        )
+        self._means["classification_loss"].update_state(cross_entropy, sample_weight=labelled)
         return loss, gap
 
     def _log(self, **values: tf.Tensor) -> None:
@@ -187,7 +188,8 @@ class JEM(Scoring, Fitting):
             self._means[name].update_state(value)
 
     def _results(self, batch: Batch, logits: tf.Tensor) -> dict[str, Any]:
-        self._log(chain_age=self.buffer.mean_age(), step_size=self.progress["step_size"])
+        step_size = self.sampler.step_size_at(tf.constant(0), self.progress["step_size"])
+        self._log(chain_age=self.buffer.mean_age(), step_size=step_size)
         known = batch.labelled > 0  # compiled metrics are about labelled rows
         parts = (tf.boolean_mask(v, known) for v in (batch.x, batch.y, logits, batch.weight))
         return self.compute_metrics(*parts)
@@ -211,6 +213,7 @@ class JEM(Scoring, Fitting):
         return {
             "name": self.name,
             "trainable": self.trainable,
+            "dtype": keras.saving.serialize_keras_object(self.dtype_policy),
             **{n: keras.saving.serialize_keras_object(part) for n, part in parts.items()},
             "input_noise": self.input_noise,
             "seed": self.seed,

@@ -104,6 +104,8 @@ class ReplayBuffer(State):
 
     def draw(self, n: tf.Tensor | int, start: Uniform, seed: tf.Tensor) -> Draw:
         """`n` different slots of this replica, some of them started anew."""
+        if not self.filled:
+            raise ValueError("The replay buffer is empty: `fit` fills it before the first step.")
         seeds = tf.random.split(seed, 3)
         slots = self._slots(n, seeds[0])
         labels = tf.gather(self["labels"], slots) if self.per_class else None

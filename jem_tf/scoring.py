@@ -32,7 +32,8 @@ class Scoring:
         """E(x), or E(x, y) for labels `y`; `[n]`."""
 
         def run(x: tf.Tensor, labels: tf.Tensor | None, _: None) -> tf.Tensor:
-            return -maths.log_density(self._logits(x), labels)
+            logits = self._logits(x)
+            return maths.energy(logits) if labels is None else maths.joint_energy(logits, labels)
 
         labels = y if y is None or not tf.executing_eagerly() else self._labels(y, len(x))
         return self._batched("energy", run, batch_size, x, labels)

@@ -1,7 +1,7 @@
 """State whose shape comes from data, saved and restored with a Keras model.
 
 Not here: trainable weights. A `State` holds plain `tf.Variable`s, so they stay out of
-`model.weights` and of every optimizer, yet travel in `.keras` files and checkpoints.
+`model.weights` and of every optimizer, yet travel in `.keras` and `.weights.h5` files.
 """
 
 from typing import Any

@@ -17,8 +17,7 @@ import numpy as np
 from jem_tf import pictures
 from jem_tf.data import Dataset
 from jem_tf.data import load as load_data
-from jem_tf.evaluation.calibration import classification
-from jem_tf.export import export, fit_temperature
+from jem_tf.export import export
 from jem_tf.model import JEM
 from jem_tf.recipes import Recipe
 from jem_tf.version import VERSION
@@ -47,14 +46,15 @@ def train(
 ) -> JEM:
     """Train by `recipe` on `data` and leave in directory `out`:
 
-    `config.json`, `log.csv` (a line each epoch), `checkpoints/latest.keras`, `model.keras` and
-    `samples.png` (ten of each class). With `objective="cross_entropy"` the backbone is trained
-    as a plain classifier, with the same settings, and saved as a JEM to compare with.
-    `source` is what `data.load` needs to find the data again.
+    `config.json`, `log.csv` (a line each epoch), `checkpoints/latest.keras` (every minute),
+    `model.keras` and `samples.png` (ten of each class). With `objective="cross_entropy"` the
+    backbone is trained as a plain classifier, with the same settings, and saved as a JEM to
+    compare with. `source` is what `data.load` needs to find the data again.
     """
     if objective not in OBJECTIVES:
         raise ValueError(f"`objective` must be one of {OBJECTIVES}. Received: {objective!r}")
-    out = _new_directory(Path(out), overwrite)
+    out = Path(out)
+    check_free(out, overwrite)
     config = {
         "version": VERSION,
         "data": source or {"dataset": data.name, "image_size": None},
@@ -62,7 +62,6 @@ def train(
         "seed": seed,
         "recipe": dataclasses.asdict(recipe),
     }
-    write_json(out / "config.json", config)
     keras.utils.set_random_seed(seed)
     rows = data.batches("train", recipe.batch_size, seed, recipe.augment)
     test = data.batches("test", recipe.batch_size)
@@ -71,6 +70,10 @@ def train(
     trained: keras.Model = model if objective == "joint" else model.backbone
     loss = None if objective == "joint" else keras.losses.SparseCategoricalCrossentropy(True)
     trained.compile(recipe.optimizer(len(rows)), loss=loss, metrics=["accuracy"])
+    if out.exists():  # now that nothing is left to go wrong but the training
+        shutil.rmtree(out)
+    out.mkdir(parents=True)
+    write_json(out / "config.json", config)
     checkpoint = Checkpoint(model, out / "checkpoints" / "latest.keras")
     begin = time.monotonic()
     try:
@@ -142,21 +145,20 @@ def data_of(run: str | Path, data_dir: str | None = None) -> Dataset:
 def export_run(
     run: str | Path, out: str | Path | None = None, data_dir: str | None = None, **options: Any
 ) -> Path:
-    """Export the model of `run`, calibrated on the first half of its test rows.
+    """Export the model of `run`, calibrated on every other test row.
 
-    `calibration` in `jem.json` is about those rows, `test` about the other half.
+    `calibration` in `jem.json` is about those rows, `test` about the rest.
     """
     model, data = load(run), data_of(run, data_dir)
     x, y = data.arrays("test", 2 * CALIBRATION_ROWS)
-    half = len(x) // 2
-    temperature = fit_temperature(model.predict(x[:half], verbose=0), y[:half])
-    test = classification(model.predict(x[half:], verbose=0) / temperature, y[half:])
     return export(
         model,
         out or Path("saved_models") / data.name,
-        calibrate=(x[:half], y[:half]),
+        calibrate=(x[::2], y[::2]),
+        test=(x[1::2], y[1::2]),
         class_names=data.class_names,
-        extra={"data": data.name, "test": {"rows": len(x) - half, **vars(test)}},
+        pixel_range=data.pixel_range,
+        extra={"data": data.name},
         **options,
     )
 
@@ -169,15 +171,15 @@ def write_json(path: Path, value: Any) -> None:
     path.write_text(json.dumps(value, indent=2) + "\n")
 
 
-def _new_directory(path: Path, overwrite: bool) -> Path:
-    if path.exists() and any(path.iterdir() if path.is_dir() else [path]):
-        if not overwrite:
-            raise ValueError(
-                f"{str(path)!r} exists and holds another run: choose another place, or allow "
-                "overwriting it."
-            )
-        if not (path / "config.json").is_file():
-            raise ValueError(f"{str(path)!r} is not a run directory: not overwritten.")
-        shutil.rmtree(path)
-    path.mkdir(parents=True, exist_ok=True)
-    return path
+def check_free(path: Path, overwrite: bool) -> None:
+    """Raise `ValueError` unless a run may be written to `path`."""
+    if not path.exists() or (path.is_dir() and not any(path.iterdir())):
+        return
+    if not overwrite:
+        raise ValueError(
+            f"{str(path)!r} exists and holds another run: choose another place, or allow "
+            "overwriting it."
+        )
+    config = path / "config.json"
+    if not config.is_file() or not {"recipe", "objective"} <= set(read_json(config)):
+        raise ValueError(f"{str(path)!r} is not a run directory: not overwritten.")

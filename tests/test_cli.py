@@ -21,7 +21,7 @@ def small(tmp_path):
     """A tiny image set, as .npz."""
     rng = np.random.default_rng(0)
     y = np.arange(80) % 2
-    x = (rng.uniform(-1, 0, (80, 4, 4, 1)) + y[:, None, None, None]).astype(np.float32)
+    x = (rng.uniform(0, 127, (80, 4, 4, 1)) + 127 * y[:, None, None, None]).astype(np.uint8)
     np.savez(tmp_path / "small.npz", x=x, y=y)
     return str(tmp_path / "small.npz")
 
@@ -58,6 +58,7 @@ def test_a_run_is_never_overwritten_unasked(run, small, capsys):
 def test_overwriting_spares_what_is_no_run(small, tmp_path, capsys):
     (tmp_path / "precious").mkdir()
     (tmp_path / "precious" / "thesis.tex").write_text("years")
+    (tmp_path / "precious" / "config.json").write_text("{}")
     out = str(tmp_path / "precious")
     assert cli.main(["train", small, "--out", out, "--overwrite"]) == 2
     assert "not a run directory" in capsys.readouterr().err

@@ -1,5 +1,7 @@
 """Data sets by name, from files the tests make, and their OOD companions."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -69,8 +71,10 @@ def test_npz_with_other_arrays_or_pickles_is_refused(tmp_path):
     np.savez(tmp_path / "objects.npz", x=np.array([{}, []], dtype=object), y=np.zeros(2))
     with pytest.raises(ValueError, match="allow_pickle=False"):
         data.load(str(tmp_path / "objects.npz"))
-    with pytest.raises(ValueError, match="Cannot read"):
-        data.load(str(tmp_path / "missing.npz"))
+    (tmp_path / "broken.npz").write_bytes(b"PK\x03\x04 no zip file")
+    for name in ("missing.npz", "broken.npz"):
+        with pytest.raises(ValueError, match="Cannot read"):
+            data.load(str(tmp_path / name))
 
 
 @pytest.fixture
@@ -128,6 +132,19 @@ def test_tensorflow_datasets_by_name(tfds_dir, monkeypatch):
     assert data.load("mnist", image_size=8).shape == (8, 8, 1)
 
 
+def test_a_set_without_a_test_split_is_split(tfds_dir):
+    (tfds_dir / "mnist").rename(tfds_dir / "old")
+    import tensorflow_datasets as tfds
+
+    builder = tfds.builder("mnist", data_dir=str(tfds_dir))
+    rows = ((i, {"image": np.full((28, 28, 1), i, np.uint8), "label": 0}) for i in range(50))
+    type(builder)._split_generators = lambda self, dl_manager: {"train": rows}  # restored after
+    builder.download_and_prepare()
+    loaded = data.load("mnist", data_dir=str(tfds_dir))
+    train, test = (set(loaded.arrays(s)[0][:, 0, 0, 0]) for s in ("train", "test"))
+    assert len(train) == 40 and len(test) == 10 and not train & test
+
+
 def test_another_set_is_resized_into_a_companion(tfds_dir, digits):
     x = data.ood_set("mnist", digits, 5, data_dir=str(tfds_dir))
     assert x.shape == (5, 8, 8, 1)
@@ -154,6 +171,8 @@ def test_companions_have_the_shape_and_range_of_the_set(name, digits):
 
 
 def test_companions_are_what_they_are_called(digits):
+    large = dataclasses.replace(digits, shape=(200, 200, 3))
+    assert data.ood_set("patches", large, 2).shape == (2, 200, 200, 3)
     flat = lambda name: data.ood_set(name, digits, 400).reshape(400, -1)  # noqa: E731
     assert np.ptp(flat("constant"), axis=1).max() == 0
     assert abs(flat("noise").std() - 2 / np.sqrt(12)) < 0.02

@@ -96,6 +96,40 @@ def test_answers_under_a_strategy_are_those_without(mirrored, make_model, blobs,
     again.fit(*blobs, batch_size=50, verbose=0)
 
 
+def test_weights_loaded_into_replicas_keep_their_buffers_apart(
+    mirrored, make_model, blobs, tmp_path
+):
+    with mirrored.scope():
+        model = make_model()
+    model.fit(*blobs, batch_size=50, verbose=0)
+    model.save_weights(tmp_path / "model.weights.h5")
+    before = chains_of(model)
+    model.fit(*blobs, batch_size=50, verbose=0)
+    model.load_weights(tmp_path / "model.weights.h5")
+    np.testing.assert_array_equal(chains_of(model), before)
+    model.fit(*blobs, batch_size=50, verbose=0)
+    assert chains_of(model).shape == before.shape and len(before) == 2
+
+
+def test_mala_replicas_agree_and_survive_an_empty_last_batch(mirrored, make_model, blobs):
+    with mirrored.scope():
+        model = make_model(sampler=jem_tf.MALA(3))
+    x, y = blobs[0][:101], blobs[1][:101]
+    history = model.fit(x, y, batch_size=50, epochs=3, verbose=0).history
+    assert 0 < history["acceptance"][-1] <= 1
+    one, two = (part.numpy() for part in model.progress._arrays["step_size"].values)
+    assert one == two
+
+
+def test_an_unbuilt_backbone_is_built_on_the_replicas(mirrored, blobs):
+    with mirrored.scope():
+        backbone = keras.Sequential([keras.layers.Dense(8, "silu"), keras.layers.Dense(3)])
+        model = jem_tf.JEM(backbone, sampler=jem_tf.SGLD(2))
+        model.compile("adam")
+    model.fit(*blobs, batch_size=50, verbose=0)
+    assert len(chains_of(model)) == 2
+
+
 def test_one_device_strategy(make_model, blobs):
     with tf.distribute.OneDeviceStrategy("CPU:1").scope():
         model = make_model()

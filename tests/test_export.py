@@ -31,7 +31,6 @@ def model(images):
     backbone = backbones.convnet((6, 6, 1), 2, width=8)
     model = jem_tf.JEM(backbone, sampler=jem_tf.SGLD(3), seed=0)
     model.compile(keras.optimizers.Adam(1e-2))
-    model.adapt(np.array([-1.0, 1.0], np.float32).reshape(2, 1, 1, 1) * np.ones((2, 6, 6, 1)))
     model.fit(*images, epochs=3, verbose=0)
     return model
 
@@ -40,7 +39,12 @@ def model(images):
 def version(model, images, tmp_path_factory):
     place = tmp_path_factory.mktemp("models") / "images"
     return jem_tf.export(
-        model, place, calibrate=images, class_names=("dark", "light"), sample_steps=20
+        model,
+        place,
+        calibrate=images,
+        class_names=("dark", "light"),
+        sample_steps=20,
+        pixel_range=(-1, 1),
     )
 
 
@@ -186,15 +190,58 @@ def test_vectors_have_no_image_signatures(make_model, blobs, tmp_path):
 
 
 def test_without_calibration_nothing_is_flagged(make_model, blobs, tmp_path):
-    path = jem_tf.export(make_model(), tmp_path / "plain", sample_steps=1)
+    path = jem_tf.export(make_model(), tmp_path / "plain")
     served = tf.saved_model.load(str(path)).signatures
     assert set(served) == {"serving_default", "logits", "energy", "ood_score"}
     assert not served["serving_default"](inputs=blobs[0])["is_ood"].numpy().any()
 
 
+def test_numbers_that_are_none_are_out_of_distribution(served, images):
+    x = images[0][:3].copy()
+    x[1, 0] = np.nan
+    assert served["serving_default"](inputs=x)["is_ood"].numpy()[1]
+    scores = served["ood_score"](inputs=x)
+    assert scores["is_ood"].numpy()[1] and scores["percentile"].numpy()[1] == 0
+
+
+def test_mala_models_have_no_signature_that_depends_on_the_batch(make_model, blobs, tmp_path):
+    model = make_model(sampler=jem_tf.MALA(2))
+    model.fit(*blobs, verbose=0)
+    path = jem_tf.export(model, tmp_path / "mala", calibrate=blobs)
+    assert set(tf.saved_model.load(str(path)).signatures) == {
+        "serving_default",
+        "logits",
+        "energy",
+        "ood_score",
+    }
+
+
+def test_subclassed_models_are_exported(blobs, tmp_path):
+    model = jem_tf.JEM(Subclassed(), sampler=jem_tf.SGLD(2))
+    model.compile("adam")
+    model.fit(*blobs, verbose=0)
+    path = jem_tf.export(model, tmp_path / "own", calibrate=blobs, sample_steps=2)
+    logits = tf.saved_model.load(str(path)).signatures["logits"](inputs=blobs[0])["logits"]
+    np.testing.assert_allclose(logits, model.predict(blobs[0], verbose=0), rtol=1e-5, atol=1e-5)
+
+
+class Subclassed(keras.Model):
+    """A user's own model, which says nothing about its shapes."""
+
+    def __init__(self):
+        super().__init__()
+        self.hidden, self.last = keras.layers.Dense(8, "silu"), keras.layers.Dense(3)
+
+    def call(self, x):
+        return self.last(self.hidden(x))
+
+
 def test_bad_requests_are_named(model, images, tmp_path):
     with pytest.raises(ValueError, match="Received: 3"):
         jem_tf.export(model, tmp_path, class_names=("a", "b", "c"))
+    with pytest.raises(ValueError, match=r"shape \(6, 6, 2\)"):
+        odd = jem_tf.JEM(backbones.convnet((6, 6, 2), 2, width=4))
+        jem_tf.export(odd, tmp_path, pixel_range=(0, 1))
     with pytest.raises(ValueError, match="label for every row"):
         jem_tf.export(model, tmp_path, calibrate=images[0])
 

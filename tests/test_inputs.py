@@ -194,3 +194,13 @@ def test_unnormalised_features_begin_with_a_small_step(make_model, blobs):
     gentle.fit(x, y, verbose=0)
     steep.fit(x * 1000.0, y, verbose=0)
     assert steep.progress.arrays()["step_size"] < 0.1 * gentle.progress.arrays()["step_size"]
+
+
+def test_chain_starts_see_all_of_sorted_data():
+    """Rows are kept from all over the data, not from its beginning."""
+    x = np.repeat(np.arange(3.0, dtype=np.float32), 15_000)[:, None] + np.zeros((1, 2), np.float32)
+    start = jem_tf.GaussianMixture()
+    model = jem_tf.JEM(network(keras.layers.Dense(3)), start=start)
+    model.adapt(x, np.repeat(np.arange(3), 15_000))
+    np.testing.assert_allclose(start["mean"].numpy()[:, 0], [0.0, 1.0, 2.0], atol=1e-5)
+    np.testing.assert_allclose(start["share"], [1 / 3] * 3, atol=1e-3)

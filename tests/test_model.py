@@ -123,7 +123,7 @@ def test_logs_are_the_losses_they_name(make_model, blobs):
 
 def test_weights_count_rows_as_if_they_were_repeated(make_model, blobs):
     x, y = blobs[0][:12], blobs[1][:12]
-    weight = np.array([1.0, 2.0, 0.0] * 4, np.float32)
+    weight = np.array([1.0, 3.0, 0.0] * 4, np.float32)
     repeated = np.repeat(np.arange(12), weight.astype(int))
     model = make_model(buffer=jem_tf.ReplayBuffer(12))
     model.fit(x, y, batch_size=12, verbose=0)
@@ -255,11 +255,59 @@ def test_class_conditional_chains_and_informative_starts(make_model, blobs):
 def test_step_size_and_chain_age_are_logged(make_model, blobs):
     x, y = blobs
     model = make_model(buffer=jem_tf.ReplayBuffer(50, reinit_probability=0.0))
-    history = model.fit(x, y, batch_size=50, epochs=2, verbose=0).history
+    model.fit(x, y, batch_size=50, epochs=2, verbose=0)
     assert model.buffer.mean_age() == 36.0  # 12 steps, each of 3, on every slot
-    assert history["step_size"][0] != 1.0
     state = model.progress.arrays()
     assert state["step"] == 12 and 1e-3 <= state["step_size"] <= 10.0
+    fixed = make_model(sampler=jem_tf.SGLD(2, step_size=0.05))
+    assert fixed.fit(x, y, verbose=0).history["step_size"] == pytest.approx([0.05])
+
+
+def test_a_step_tunes_the_step_size_by_its_own_gap(make_model, blobs):
+    x, y = blobs
+    model = make_model()
+    model.fit(x, y, batch_size=300, verbose=0)
+    for _ in range(3):
+        before = model.progress.arrays()["step_size"]
+        gap = model.fit(x, y, batch_size=300, verbose=0).history["generative_loss"][0]
+        expected = before * np.exp(0.02 * np.tanh(-gap))
+        assert model.progress.arrays()["step_size"] == pytest.approx(expected, rel=1e-5)
+
+
+def test_input_noise_has_its_size_in_units_of_the_data(make_model, blobs):
+    """A linear energy shifts by noise; its spread over rows shows the noise's size."""
+    x = np.zeros((4000, 2), np.float32)
+    seen = []
+
+    class Watching(jem_tf.JEM):
+        def _forward(self, x, samples):
+            seen.append(x)
+            return super()._forward(x, samples)
+
+    model = Watching(make_model(compiled=False).backbone, jem_tf.SGLD(1), input_noise=0.2)
+    model.adapt(np.array([[-1.0, -5.0], [1.0, 5.0]], np.float32))
+    model.compile("sgd", run_eagerly=True)
+    model.fit(x, np.zeros(4000, int), batch_size=4000, verbose=0)
+    np.testing.assert_allclose(
+        seen[-1].numpy().std(0), [0.2, 1.0], rtol=0.05
+    )  # 1.1 % standard error
+
+
+def test_float16_updates_are_unscaled(make_model, blobs):
+    """Loss scaling must not show in the weights: SGD moves them as in float32."""
+    changes = []
+    for policy in ("float32", "mixed_float16"):
+        keras.utils.set_random_seed(3)
+        keras.mixed_precision.set_global_policy(policy)
+        try:
+            model = make_model(optimizer=keras.optimizers.SGD(1e-2))
+        finally:
+            keras.mixed_precision.set_global_policy("float32")
+        before = model.backbone.get_weights()
+        model.fit(*blobs, batch_size=300, verbose=0)
+        changes.append([b - a for a, b in zip(before, model.backbone.get_weights())])
+    for one, other in zip(*changes):
+        np.testing.assert_allclose(one, other, rtol=0.1, atol=1e-4)  # float16 has 3 digits
 
 
 def batch_norm_and_dropout():
@@ -320,6 +368,39 @@ def test_csv_logger_and_tensorboard_just_work(make_model, blobs, tmp_path):
     assert len(rows) == 2
     assert set(rows[0]) >= LOGS | {f"val_{name}" for name in LOGS}
     assert list((tmp_path / "board").rglob("events*"))
+
+
+def test_validation_looks_at_the_whole_buffer(make_model, blobs):
+    x, y = blobs
+    model = make_model(buffer=jem_tf.ReplayBuffer(200))
+    model.fit(x, y, batch_size=50, epochs=3, verbose=0)
+    logs = model.evaluate(np.tile(x, (20, 1)), np.tile(y, 20), 50, verbose=0, return_dict=True)
+    everything = model.energy(model.buffer.arrays()["chains"][0])
+    error = everything.std() / np.sqrt(6000)  # draws without repetition vary less than that
+    assert logs["energy_samples"] == pytest.approx(everything.mean(), abs=4 * error)
+
+
+def test_train_on_batch_before_fit_says_what_is_missing(make_model, blobs):
+    with pytest.raises(ValueError, match="buffer is empty"):
+        make_model().train_on_batch(*blobs)
+
+
+def test_subclassed_backbones_train_built_or_not(blobs):
+    class Own(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.last = keras.layers.Dense(3)
+
+        def call(self, x):
+            return self.last(x)
+
+    built = Own()
+    built(blobs[0])
+    for backbone in (built, Own()):
+        model = jem_tf.JEM(backbone, sampler=jem_tf.SGLD(2))
+        model.compile("adam")
+        model.fit(*blobs, verbose=0)
+        assert model.num_classes == 3
 
 
 def test_evaluate_works_before_training(make_model, blobs):

@@ -35,10 +35,15 @@ def test_a_saved_model_comes_back_whole(options, make_model, blobs, tmp_path):
             np.testing.assert_array_equal(one[name], other[name])
 
 
-def test_a_reloaded_model_trains_on_as_if_nothing_had_happened(make_model, blobs, tmp_path):
+@pytest.mark.parametrize("policy", ["float32", "mixed_float16"])
+def test_a_reloaded_model_trains_on_as_if_nothing_had_happened(policy, make_model, blobs, tmp_path):
     """Four epochs, or two, a file, and two more: the same weights."""
     x, y = blobs
-    model = make_model()
+    keras.mixed_precision.set_global_policy(policy)
+    try:
+        model = make_model()
+    finally:
+        keras.mixed_precision.set_global_policy("float32")
     fit = {"batch_size": 50, "epochs": 2, "verbose": 0, "shuffle": False}
     model.fit(x, y, **fit)
     model.save(tmp_path / "model.keras")
@@ -62,3 +67,19 @@ def test_training_state_is_no_part_of_the_weights(make_model, blobs):
     before = len(model.weights)
     model.fit(*blobs, verbose=0)
     assert len(model.weights) == before == len(model.backbone.weights)
+
+
+def test_loaded_weights_are_used_by_graphs_traced_before(make_model, blobs, tmp_path):
+    """Scores, validation and training know the range and the buffer that a file brings."""
+    x, y = blobs
+    model = make_model(buffer=jem_tf.ReplayBuffer(60))
+    model.fit(x, y, epochs=2, verbose=0)
+    model.save_weights(tmp_path / "model.weights.h5")
+    other = make_model(buffer=jem_tf.ReplayBuffer(100))
+    other.ood_score(x), other.evaluate(x, y, verbose=0)
+    other.fit(x + 3.0, y, verbose=0)
+    other.load_weights(tmp_path / "model.weights.h5")
+    np.testing.assert_array_equal(other.ood_score(x), model.ood_score(x))
+    for one in (model, other):
+        one.fit(x, y, verbose=0, shuffle=False)
+    np.testing.assert_array_equal(*(m.buffer.arrays()["age"] for m in (model, other)))

@@ -30,6 +30,7 @@ class MALA(Sampler):
     initial_step_size = 1e-3
     step_size_bounds = (1e-7, 1.0)
     diagnostics = ("acceptance",)
+    row_seeds = False  # TFP's kernel has one seed for all chains
     target_acceptance = 0.574  # optimal for MALA (Roberts and Rosenthal 1998)
 
     def __init__(self, steps: int = 20, step_size: Any = "auto"):
@@ -43,10 +44,7 @@ class MALA(Sampler):
         steps: int | tf.Tensor | None = None,
         step_size: tf.Tensor | float | None = None,
     ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
-        """Run `steps` updates from `x`; the ends of the chains and the share accepted.
-
-        TFP's kernel has one seed for all chains: seeds `[n, 2]` are added up to it.
-        """
+        """Run `steps` updates from `x`; the ends of the chains and the share accepted."""
         from tensorflow_probability.python.mcmc import MetropolisAdjustedLangevinAlgorithm
 
         def kernel(index: tf.Tensor) -> MetropolisAdjustedLangevinAlgorithm:
@@ -59,17 +57,21 @@ class MALA(Sampler):
             share = tf.reduce_mean(tf.cast(results.is_accepted, tf.float32))
             return index + 1, x, results, accepted + share
 
-        seed = seed if seed.shape.rank == 1 else tf.reduce_sum(seed, axis=0)
         total = self.steps if steps is None else steps
-        start = tf.constant(0)
-        results = kernel(start).bootstrap_results(x)
-        _, x, _, accepted = tf.while_loop(
-            lambda index, *_: index < total,
-            body,
-            (start, x, results, tf.constant(0.0)),
-            parallel_iterations=1,
-        )
-        return x, {"acceptance": accepted / tf.cast(total, tf.float32)}
+
+        def chains() -> tuple[tf.Tensor, tf.Tensor]:
+            start = tf.constant(0)
+            _, moved, _, accepted = tf.while_loop(
+                lambda index, *_: index < total,
+                body,
+                (start, x, kernel(start).bootstrap_results(x), tf.constant(0.0)),
+                parallel_iterations=1,
+            )
+            return moved, accepted / tf.cast(total, tf.float32)
+
+        # A replica may get no rows of the last batch, which TFP's kernel does not take.
+        x, acceptance = tf.cond(tf.shape(x)[0] > 0, chains, lambda: (x, tf.constant(0.0)))
+        return x, {"acceptance": acceptance}
 
     def tune(self, step_size: tf.Tensor, _: tf.Tensor, stats: dict[str, tf.Tensor]) -> tf.Tensor:
         """The next step size: larger when more proposals than the optimum are accepted."""
