@@ -38,7 +38,7 @@ serve: ## serve saved_models/ with TF Serving (needs Docker)
 	  tensorflow/serving $(ARGS)
 
 test: $(STAMP) ## the test suite
-	$(BIN)/pytest -n auto --maxprocesses 4
+	$(BIN)/pytest -n auto --maxprocesses 4 --dist loadfile
 
 test-slow: $(STAMP) ## the tests that train for minutes
 	$(BIN)/pytest -m slow -v

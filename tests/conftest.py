@@ -2,22 +2,28 @@
 
 import os
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-
-import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
-tf.config.set_logical_device_configuration(
-    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
-)
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")  # the same numbers on every machine
 
-import jem_tf  # noqa: E402
+
+def pytest_configure(config):
+    """In each process that runs tests; the one that only hands them out needs no TensorFlow."""
+    if getattr(config.option, "numprocesses", None) and not hasattr(config, "workerinput"):
+        return
+    import tensorflow as tf
+
+    tf.config.set_logical_device_configuration(
+        tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
+    )
 
 
 @pytest.fixture(autouse=True)
 def fixed_seed():
+    import keras
+
     keras.utils.set_random_seed(7)
 
 
@@ -33,6 +39,9 @@ def blobs():
 @pytest.fixture
 def make_model():
     """A small JEM on vectors, compiled."""
+    import keras
+
+    import jem_tf
 
     def make(features=2, classes=3, optimizer=None, compiled=True, activation="silu", **options):
         backbone = keras.Sequential(

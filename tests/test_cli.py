@@ -3,10 +3,12 @@
 import csv
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,23 +18,30 @@ from jem_tf import cli, training
 from jem_tf.recipes import RECIPES
 
 
-@pytest.fixture
-def small(tmp_path):
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
     """A tiny image set, as .npz."""
+    place = tmp_path_factory.mktemp("data") / "small.npz"
     rng = np.random.default_rng(0)
     y = np.arange(80) % 2
     x = (rng.uniform(0, 127, (80, 4, 4, 1)) + 127 * y[:, None, None, None]).astype(np.uint8)
-    np.savez(tmp_path / "small.npz", x=x, y=y)
-    return str(tmp_path / "small.npz")
+    np.savez(place, x=x, y=y)
+    return str(place)
 
 
-@pytest.fixture
-def run(small, tmp_path):
+@pytest.fixture(scope="module")
+def trained(small, tmp_path_factory):
     """A finished run on it."""
-    out = tmp_path / "run"
+    out = tmp_path_factory.mktemp("runs") / "run"
     flags = ["--epochs", "2", "--batch-size", "16", "--steps", "2", "--out", str(out)]
     assert cli.main(["train", small, *flags]) == 0
     return out
+
+
+@pytest.fixture
+def run(trained, tmp_path):
+    """A copy of it, to do with as a test likes."""
+    return Path(shutil.copytree(trained, tmp_path / "run"))
 
 
 def test_train_leaves_a_complete_run(run):
