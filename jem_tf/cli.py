@@ -21,7 +21,7 @@ EXAMPLES = {
         jem-tf train digits
         jem-tf train fashion_mnist --data-dir ~/tfds --epochs 5 --out runs/fashion
         jem-tf train photos/ --image-size 32         a folder of images for each class
-        jem-tf train table.npz --recipe tabular      arrays x, y (and x_test, y_test)
+        jem-tf train table.npz                       x, y or x_train, y_train, x_test, y_test
         jem-tf train digits --objective cross_entropy --out runs/baseline""",
     "evaluate": """\
         jem-tf evaluate runs/digits
@@ -41,15 +41,10 @@ def main(argv: list[str] | None = None) -> int:
     """Run the command in `argv`; the exit code."""
     arguments = _parser().parse_args(argv)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    from jem_tf.training import Interrupted
-
     try:
         arguments.run(arguments)
-    except Interrupted as stop:
-        print(f"\n{stop}", file=sys.stderr)
-        return 130
-    except KeyboardInterrupt:
-        print("\nInterrupted.", file=sys.stderr)
+    except KeyboardInterrupt as stop:
+        print(f"\n{str(stop) or 'Interrupted.'}", file=sys.stderr)
         return 130
     except (ValueError, OSError) as error:
         print(f"jem-tf: {error}", file=sys.stderr)
@@ -75,7 +70,11 @@ def _train(arguments: argparse.Namespace) -> None:
         arguments.seed,
         arguments.objective,
         arguments.overwrite,
-        source={"dataset": arguments.dataset, "image_size": arguments.image_size},
+        source={
+            "dataset": _absolute(arguments.dataset),
+            "data_dir": arguments.data_dir and str(Path(arguments.data_dir).resolve()),
+            "image_size": arguments.image_size,
+        },
     )
     print(f"Wrote {out}/model.keras")
 
@@ -91,6 +90,8 @@ def _evaluate(arguments: argparse.Namespace) -> None:
     for path in filter(None, (arguments.model, arguments.baseline)):
         model = training.load(path)
         columns[str(path)] = summary.measure(model, dataset, ood, data_dir=arguments.data_dir)
+        if (path / "result.json").is_file():
+            columns[str(path)].update(training.read_json(path / "result.json"))
     print(summary.table(columns))
     training.write_json(arguments.model / "metrics.json", columns)
     print(f"Wrote {arguments.model / 'metrics.json'}")
@@ -163,7 +164,7 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--objective", default="joint", help="joint (default) or cross_entropy")
     sub.add_argument("--epochs", type=_positive, help="passes over the data")
     sub.add_argument("--batch-size", type=_positive, help="rows, and chains, in a step")
-    sub.add_argument("--learning-rate", type=float, help="Adam's")
+    sub.add_argument("--learning-rate", type=_rate, help="Adam's")
     sub.add_argument("--steps", type=_positive, help="sampler steps in a training step")
     sub.add_argument("--seed", type=int, default=0, help="makes the run repeatable (default: 0)")
     sub.add_argument("--image-size", type=_positive, help="resize images to this many pixels")
@@ -210,6 +211,21 @@ def _teaching(command: str) -> dict[str, Any]:
         "epilog": "examples:\n" + textwrap.indent(textwrap.dedent(EXAMPLES[command]), "  "),
         "formatter_class": argparse.RawDescriptionHelpFormatter,
     }
+
+
+def _absolute(dataset: str) -> str:
+    """Paths as they are found from anywhere; names of data sets as they are."""
+    return str(Path(dataset).resolve()) if Path(dataset).exists() else dataset
+
+
+def _rate(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"must be a positive number. Received: {text!r}")
+    return value
 
 
 def _positive(text: str) -> int:

@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from jem_tf.inputs import check_rows
+
 SYNTHETIC = ("patches", "noise", "constant", "interpolations")
 TEST_SHARE = 0.2  # of data that comes without a test split
 PIXELS = (-1.0, 1.0)  # black and white
@@ -145,7 +147,7 @@ def _npz(path: Path) -> Dataset:
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {key: file[key] for key in file.files}
-    except (OSError, zipfile.BadZipFile) as error:
+    except (OSError, EOFError, TypeError, zipfile.BadZipFile) as error:
         raise ValueError(f"Cannot read {str(path)!r}: {error}") from error
     for keys in (("x_train", "y_train", "x_test", "y_test"), ("x", "y")):
         if all(key in arrays for key in keys):
@@ -156,7 +158,18 @@ def _npz(path: Path) -> Dataset:
             f"{str(path)!r} must hold x_train, y_train, x_test and y_test, or x and y. "
             f"Received: {sorted(arrays)}"
         )
-    parts = list(_stratified(*parts)) if len(parts) == 2 else parts
+    for index in range(1, len(parts), 2):
+        if parts[index].ndim != 1 or parts[index].dtype.kind not in "iu":
+            raise ValueError(
+                f"The labels in {str(path)!r} must be integers [rows]. Received: dtype "
+                f"{parts[index].dtype}, shape {parts[index].shape}"
+            )
+    for index in range(0, len(parts), 2):
+        check_rows(parts[index])
+        if parts[index].dtype == np.uint8 and parts[index].ndim == 3:  # gray images, as mnist.npz
+            parts[index] = parts[index][..., np.newaxis]
+    if len(parts) == 2:
+        parts = list(_stratified(*parts))
     pixels = PIXELS if parts[0].dtype == np.uint8 and parts[0].ndim == 4 else None
     parts[0], parts[2] = _scaled(parts[0]), _scaled(parts[2])
     names = arrays.get("class_names", np.arange(int(max(parts[1].max(), parts[3].max())) + 1))

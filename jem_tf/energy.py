@@ -50,7 +50,10 @@ def gradient(function: Callable[[tf.Tensor], tf.Tensor], x: tf.Tensor) -> tf.Ten
     with tf.GradientTape(watch_accessed_variables=False) as tape:
         tape.watch(x)
         value = function(x)
-    return tape.gradient(value, x)
+    slope = tape.gradient(value, x)
+    if slope is None:
+        raise ValueError("The backbone has no gradient by its inputs, which must be real numbers.")
+    return slope
 
 
 def gradient_norm(logits_fn: LogitsFn, x: tf.Tensor, scale: tf.Tensor | float = 1.0) -> tf.Tensor:

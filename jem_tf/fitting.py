@@ -61,7 +61,7 @@ class Fitting(keras.Model):
             seen, x = inputs.look_ahead(x, wanted)
         summary = self._prepare(seen, need_labels=True)
         batch = -(-summary.batch // self.distribute_strategy.num_replicas_in_sync)
-        if not self.buffer.filled:
+        if not self.buffer.filled or self.buffer.outgrown(batch):
             per_epoch = inputs.batches_per_epoch(
                 x, size, kwargs.get("steps_per_epoch"), kwargs.get("validation_split", 0.0)
             )
@@ -95,6 +95,7 @@ class Fitting(keras.Model):
         with self.distribute_strategy.scope():
             if not self.built:
                 self.build((None, *rows.shape[1:]))
+            inputs.check_shape(rows.shape[1:], self.example_shape)
             check_logits(self.backbone(rows[:32].astype(np.float32), training=False).numpy())
         summary = inputs.summarise(chain([first], batches), self.num_classes)
         if relearn or not self.start.adapted:

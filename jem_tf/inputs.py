@@ -106,6 +106,16 @@ def check_rows(x: np.ndarray, first_row: int = 0) -> None:
         raise ValueError(f"Inputs must be finite. Received: {value} in row {first_row + bad}")
 
 
+def check_shape(shape: tuple[Any, ...], expected: tuple[Any, ...]) -> None:
+    """Raise `ValueError` unless rows of `shape` are what the backbone takes."""
+    same = len(shape) == len(expected) and all(b is None or a == b for a, b in zip(shape, expected))
+    if not same:
+        raise ValueError(
+            f"Inputs must have the shape [batch, {', '.join(map(str, expected))}] of the "
+            f"backbone's. Received: rows of shape {tuple(shape)}"
+        )
+
+
 def check_labels(y: np.ndarray, classes: int, first_row: int = 0) -> np.ndarray:
     """`y` as integers `[batch]` with -1 for unlabelled rows; `ValueError` if it cannot be."""
     if y.ndim == 2 and y.shape[1] == 1:

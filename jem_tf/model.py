@@ -76,6 +76,13 @@ class JEM(Scoring, Fitting):
             raise ValueError(
                 f"`input_noise` must not be negative. Received: input_noise={input_noise!r}"
             )
+        for name, part, kind in (
+            ("sampler", sampler, Sampler),
+            ("buffer", buffer, ReplayBuffer),
+            ("start", start, Uniform),
+        ):
+            if part is not None and not isinstance(part, kind):
+                raise TypeError(f"`{name}` must be such an object. Received: {name}={part!r}")
         self.backbone = backbone
         self.sampler = SGLD() if sampler is None else sampler
         self.buffer = ReplayBuffer() if buffer is None else buffer

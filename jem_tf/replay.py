@@ -93,6 +93,10 @@ class ReplayBuffer(State):
         if self.per_class:
             self.assign(labels=labels)
 
+    def outgrown(self, batch: int) -> bool:
+        """Whether the capacity was chosen automatically, for smaller batches than `batch`."""
+        return self.capacity is None and self["age"].shape[0] < batch
+
     def check_capacity(self, batch: int) -> None:
         """Raise `ValueError` if a draw of `batch` different chains is impossible."""
         capacity = self["age"].shape[0]
@@ -111,6 +115,8 @@ class ReplayBuffer(State):
         labels = tf.gather(self["labels"], slots) if self.per_class else None
         old, age = tf.gather(self["chains"], slots), tf.gather(self["age"], slots)
         anew = tf.random.stateless_uniform([n], seeds[1]) < self.reinit_probability
+        finite = tf.reduce_all(tf.math.is_finite(tf.reshape(old, [n, -1])), axis=1)
+        anew |= tf.logical_not(finite)  # a chain that has left the numbers never comes back
         x = tf.where(_like(anew, old), start.draw(n, seeds[2], labels), old)
         return Draw(x, slots, tf.where(anew, tf.zeros_like(age), age), labels)
 

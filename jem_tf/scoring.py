@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from jem_tf import energy as maths
+from jem_tf.inputs import check_shape
 from jem_tf.sampling.sampler import check_steps
 
 BATCH_SIZE = 256
@@ -26,6 +27,8 @@ class Scoring:
     start: Any
     progress: Any
     num_classes: int
+    example_shape: tuple[int, ...]
+    built: bool
     _functions: dict[str, Any]
 
     def energy(self, x: Any, y: Any = None, batch_size: int = BATCH_SIZE) -> Any:
@@ -35,7 +38,7 @@ class Scoring:
             logits = self._logits(x)
             return maths.energy(logits) if labels is None else maths.joint_energy(logits, labels)
 
-        labels = y if y is None or not tf.executing_eagerly() else self._labels(y, len(x))
+        labels = y if y is None or not tf.executing_eagerly() else self._labels(y, len(x), "y")
         return self._batched("energy", run, batch_size, x, labels)
 
     def ood_score(self, x: Any, kind: str = "gradient_norm", batch_size: int = BATCH_SIZE) -> Any:
@@ -112,15 +115,16 @@ class Scoring:
     def _logits(self, x: tf.Tensor) -> tf.Tensor:
         return self.backbone(x, training=False)
 
-    def _labels(self, label: Any, n: int) -> np.ndarray:
+    def _labels(self, label: Any, n: int, name: str = "label") -> np.ndarray:
         labels = np.asarray(label)
         if labels.dtype.kind not in "iu" or labels.ndim > 1 or labels.shape not in ((), (n,)):
             raise ValueError(
-                f"`label` must be one class or {n} of them, as integers. Received: label={label!r}"
+                f"`{name}` must be one class or {n} of them, as integers. "
+                f"Received: {name}={label!r}"
             )
         if labels.min() < 0 or labels.max() >= self.num_classes:
             raise ValueError(
-                f"`label` must be between 0 and {self.num_classes - 1}. Received: label={label!r}"
+                f"`{name}` must be between 0 and {self.num_classes - 1}. Received: {name}={label!r}"
             )
         return np.broadcast_to(labels, (n,)).astype(np.int32)
 
@@ -139,6 +143,12 @@ class Scoring:
         if name not in self._functions:
             self._functions[name] = tf.function(fn, reduce_retracing=True)
         x = x if hasattr(x, "shape") else np.asarray(x)
+        if not isinstance(batch_size, int) or batch_size < 1:
+            raise ValueError(
+                f"`batch_size` must be a positive integer. Received: batch_size={batch_size!r}"
+            )
+        if not name.startswith("sample"):
+            check_shape(x.shape[1:], self.example_shape if self.built else x.shape[1:])
         outputs = []
         for index, begin in enumerate(range(0, max(len(x), 1), batch_size)):
             rows = slice(begin, begin + batch_size)

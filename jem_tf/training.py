@@ -8,6 +8,8 @@ import json
 import os
 import shutil
 import time
+import warnings
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +28,7 @@ CALIBRATION_ROWS = 5_000
 OBJECTIVES = ("joint", "cross_entropy")
 
 
-class Interrupted(Exception):
+class Interrupted(KeyboardInterrupt):
     """Training was stopped by Ctrl-C; `checkpoint` holds the model as it was."""
 
     def __init__(self, checkpoint: Path, epoch: int):
@@ -128,9 +130,16 @@ def load(path: str | Path) -> JEM:
     """The model of a run directory or of a `.keras` file."""
     path = Path(path)
     file = path / "model.keras" if path.is_dir() else path
+    unfinished = path / "checkpoints" / "latest.keras"
+    if not file.is_file() and unfinished.is_file():
+        warnings.warn(f"{str(path)!r} is not finished: this is its last checkpoint.", stacklevel=2)
+        file = unfinished
     if not file.is_file():
         raise ValueError(f"There is no trained model at {str(file)!r}.")
-    model = keras.saving.load_model(file)
+    try:
+        model = keras.saving.load_model(file)
+    except (zipfile.BadZipFile, KeyError, ValueError, OSError) as error:
+        raise ValueError(f"{str(file)!r} is not a model that Keras can load: {error}") from error
     if not isinstance(model, JEM):
         raise ValueError(f"{str(file)!r} holds a {type(model).__name__}, not a JEM.")
     return model
@@ -138,8 +147,15 @@ def load(path: str | Path) -> JEM:
 
 def data_of(run: str | Path, data_dir: str | None = None) -> Dataset:
     """The data set that a run was trained on."""
-    source = read_json(Path(run) / "config.json")["data"]
-    return load_data(source["dataset"], data_dir, source["image_size"])
+    config = Path(run) / "config.json"
+    if not config.is_file():
+        raise ValueError(f"{str(run)!r} is not a run directory: it has no config.json.")
+    try:
+        source = read_json(config)["data"]
+        where = data_dir or source.get("data_dir")
+        return load_data(source["dataset"], where, source["image_size"])
+    except (KeyError, json.JSONDecodeError) as error:
+        raise ValueError(f"{str(config)!r} is not the settings of a run: {error!r}") from error
 
 
 def export_run(
@@ -177,8 +193,8 @@ def check_free(path: Path, overwrite: bool) -> None:
         return
     if not overwrite:
         raise ValueError(
-            f"{str(path)!r} exists and holds another run: choose another place, or allow "
-            "overwriting it."
+            f"{str(path)!r} exists and holds another run: choose another place, or replace it "
+            "with --overwrite (overwrite=True)."
         )
     config = path / "config.json"
     if not config.is_file() or not {"recipe", "objective"} <= set(read_json(config)):

@@ -100,11 +100,18 @@ def test_sample_draws_a_picture(run, tmp_path):
         (["train", "digits", "--recipe", "digitz"], "Did you mean 'digits'"),
         (["train", "digits", "--objective", "hinge", "--out", "{tmp}/x"], "'hinge'"),
         (["sample", "{tmp}/nothing"], "no trained model"),
+        (["sample", "{tmp}/text.keras"], "not a model"),
+        (["evaluate", "{tmp}"], "no config.json"),
+        (["train", "{tmp}/float.npz"], "must be integers"),
+        (["train", "{tmp}/nan.npz"], "nan in row 1"),
         (["sample", "{run}", "--label", "7"], "label=7"),
         (["evaluate", "{run}", "--ood", "nois"], "'noise'"),
     ],
 )
 def test_mistakes_are_answered_in_words(arguments, message, run, tmp_path, capsys):
+    (tmp_path / "text.keras").write_text("not a model")
+    np.savez(tmp_path / "float.npz", x=np.zeros((4, 2)), y=np.array([0.0, 1.0, 0.0, 1.0]))
+    np.savez(tmp_path / "nan.npz", x=np.array([[0.0], [np.nan]]), y=np.array([0, 1]))
     assert cli.main([a.format(tmp=tmp_path, run=run) for a in arguments]) == 2
     error = capsys.readouterr().err
     assert error.startswith("jem-tf: ") and message in error
@@ -156,5 +163,6 @@ def test_ctrl_c_saves_the_model_and_says_where(small, tmp_path):
     assert process.returncode == 130, error
     checkpoint = out / "checkpoints" / "latest.keras"
     assert str(checkpoint) in error and "Traceback" not in error
-    model = training.load(checkpoint)
+    with pytest.warns(UserWarning, match="not finished"):
+        model = training.load(out)
     assert model.progress.arrays()["step"] > 0 and model.buffer.filled

@@ -159,6 +159,35 @@ def test_capacity_below_the_batch_is_refused(make_model, blobs):
         model.fit(*blobs, verbose=0)
 
 
+def test_an_automatic_buffer_grows_with_the_batch(make_model, blobs):
+    model = make_model()
+    model.fit(blobs[0][:40], blobs[1][:40], batch_size=8, verbose=0)
+    model.fit(*blobs, batch_size=128, verbose=0)
+    assert model.buffer.arrays()["age"].shape[1] >= 128
+
+
+@pytest.mark.parametrize("shape", [(5,), (5, 3), (2, 5, 2)])
+@pytest.mark.parametrize("method", ["energy", "ood_score", "refine", "adapt"])
+def test_rows_of_another_shape_are_refused(method, shape, make_model):
+    with pytest.raises(ValueError, match="shape"):
+        getattr(make_model(), method)(np.zeros(shape, np.float32))
+
+
+def test_chains_that_are_no_numbers_start_anew(make_model, blobs):
+    model = make_model(buffer=jem_tf.ReplayBuffer(60))
+    model.fit(*blobs, batch_size=50, verbose=0)
+    model.buffer.assign(chains=np.full((1, 60, 2), np.nan, np.float32))
+    history = model.fit(*blobs, batch_size=50, epochs=5, verbose=0).history
+    assert np.isfinite(history["loss"]).all()
+    assert np.isfinite(model.buffer.arrays()["chains"]).all()
+
+
+def test_parts_of_another_kind_are_refused(make_model):
+    for wrong in ({"sampler": jem_tf.SGLD}, {"buffer": 1000}, {"start": "uniform"}):
+        with pytest.raises(TypeError, match=next(iter(wrong))):
+            make_model(**wrong)
+
+
 def test_a_later_fit_with_a_larger_batch_is_refused(make_model, blobs):
     model = make_model(buffer=jem_tf.ReplayBuffer(40))
     model.fit(*blobs, verbose=0)
