@@ -180,6 +180,7 @@ class JEM(Scoring, Fitting):
         loss_gen = tf.math.divide_no_nan(tf.reduce_sum(f_samples), chains) - (
             tf.math.divide_no_nan(tf.reduce_sum(batch.weight * f_data), weights)
         )
+        loss_gen = tf.where(chains > 0, loss_gen, 0.0)  # no samples yet, nothing to compare with
         penalty = sum(self.losses) / tf.distribute.get_strategy().num_replicas_in_sync
         loss = loss_clf + loss_gen + penalty
         gap, total = tf.unstack(_sum_replicas(tf.stack([loss_gen, loss])))

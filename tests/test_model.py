@@ -406,6 +406,7 @@ def test_subclassed_backbones_train_built_or_not(blobs):
 def test_evaluate_works_before_training(make_model, blobs):
     logs = make_model().evaluate(*blobs, verbose=0, return_dict=True)
     assert np.isfinite(logs["classification_loss"])
+    assert logs["generative_loss"] == 0.0
 
 
 class TestAnswers:
