@@ -40,13 +40,18 @@ def check_output_shape(shape: Any) -> None:
 
 def check_logits(logits: np.ndarray) -> None:
     """Raise if `logits` are probabilities, as from a softmax inside a custom model."""
-    total = np.exp(logits) if (logits <= 0).all() else logits
-    if (total >= 0).all() and np.allclose(total.sum(-1), 1.0, atol=1e-3):
+    if are_probabilities(logits):
         raise ValueError(
             "`backbone` must return logits. Received: rows that are probabilities "
             f"(the first is {np.array2string(logits[0], precision=3, threshold=6)}); "
             "remove the softmax."
         )
+
+
+def are_probabilities(values: np.ndarray) -> bool:
+    """Whether all rows are probabilities, or their logarithms."""
+    total = np.exp(values) if (values <= 0).all() else values
+    return bool((total >= 0).all() and np.allclose(total.sum(-1), 1.0, atol=1e-3))
 
 
 # Layers that take `training` without acting on it: models that only chain layers, and dense

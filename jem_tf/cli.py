@@ -24,8 +24,11 @@ EXAMPLES = {
         jem-tf train table.npz                       x, y or x_train, y_train, x_test, y_test
         jem-tf train digits --objective cross_entropy --out runs/baseline""",
     "evaluate": """\
-        jem-tf evaluate runs/digits
-        jem-tf evaluate runs/digits --baseline runs/baseline --ood noise patches""",
+        jem-tf evaluate runs/digits                  runs/digits/report/report.html
+        jem-tf evaluate runs/digits --baseline runs/baseline --ood noise patches
+        jem-tf evaluate runs/fashion --ood mnist --budget full --data-dir ~/tfds
+        jem-tf evaluate saved_models/digits --dataset digits --attacks linf
+        jem-tf evaluate grpc://localhost:8500/digits --dataset digits""",
     "sample": """\
         jem-tf sample runs/digits --out samples.png
         jem-tf sample runs/digits --label 3 --count 100 --steps 200 --seed 1""",
@@ -80,21 +83,41 @@ def _train(arguments: argparse.Namespace) -> None:
 
 
 def _evaluate(arguments: argparse.Namespace) -> None:
-    from jem_tf import training
-    from jem_tf.data import SYNTHETIC
-    from jem_tf.evaluation import summary
+    from jem_tf import evaluation, training
+    from jem_tf.evaluation import report
 
-    dataset = training.data_of(arguments.model, arguments.data_dir)
-    ood = tuple(arguments.ood or SYNTHETIC[1 if dataset.pixel_range is None else 0 :])
-    columns = {}
-    for path in filter(None, (arguments.model, arguments.baseline)):
-        model = training.load(path)
-        columns[str(path)] = summary.measure(model, dataset, ood, data_dir=arguments.data_dir)
-        if (path / "result.json").is_file():
-            columns[str(path)].update(training.read_json(path / "result.json"))
-    print(summary.table(columns))
-    training.write_json(arguments.model / "metrics.json", columns)
-    print(f"Wrote {arguments.model / 'metrics.json'}")
+    target = arguments.model
+    subject = evaluation.open_subject(target)
+    dataset = training.data_for(
+        target,
+        arguments.dataset,
+        arguments.data_dir,
+        subject.shape[0] if arguments.resize and len(subject.shape) == 3 else None,
+    )
+    baseline = None
+    if arguments.baseline is not None:
+        training.check_comparable(target, arguments.baseline)
+        baseline = evaluation.open_subject(arguments.baseline)
+    run = Path(target)
+    out = arguments.out or (run / "report" if run.is_dir() else Path("reports") / run.stem)
+    results = evaluation.evaluate(
+        subject,
+        dataset,
+        out,
+        baseline,
+        None if arguments.ood is None else tuple(arguments.ood),
+        None if arguments.attacks is None else tuple(a for a in arguments.attacks if a != "none"),
+        arguments.budget,
+        seed=arguments.seed,
+        data_dir=arguments.data_dir,
+        resize=arguments.resize,
+        features=arguments.inception,
+        log=run / "log.csv",
+    )
+    print(report.table(results))
+    for note in results["notes"]:
+        print(f"Note: {note}")
+    print(f"Wrote {out / 'report.html'} and {out / 'metrics.json'}")
 
 
 def _export(arguments: argparse.Namespace) -> None:
@@ -170,10 +193,36 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--image-size", type=_positive, help="resize images to this many pixels")
     _data_dir(sub)
 
-    sub = command("evaluate", "Measure a run: accuracy, calibration, OOD detection.", _evaluate)
-    sub.add_argument("model", type=Path, help="run directory")
-    sub.add_argument("--baseline", type=Path, help="another run to put beside it")
-    sub.add_argument("--ood", nargs="+", metavar="NAME", help="sets that do not belong")
+    sub = command("evaluate", "Measure a model and write a report of it.", _evaluate)
+    sub.add_argument(
+        "model",
+        help="run directory, .keras file, SavedModel, or grpc://host:port/model of a TF Serving "
+        "endpoint",
+    )
+    sub.add_argument("--baseline", help="another such model to put beside it")
+    sub.add_argument(
+        "--ood",
+        nargs="+",
+        metavar="NAME",
+        help="sets that do not belong: patches, noise, constant, interpolations (default: these), "
+        "or any data set",
+    )
+    sub.add_argument(
+        "--attacks",
+        nargs="+",
+        metavar="NAME",
+        help="linf, l2, boundary, pointwise (default: these), or none",
+    )
+    sub.add_argument(
+        "--budget", default="quick", help="quick (default: minutes) or full (more rows, stronger)"
+    )
+    sub.add_argument("--out", type=Path, help="directory of the report (default: MODEL/report)")
+    sub.add_argument("--dataset", help="what to test on (default: what the model was trained on)")
+    sub.add_argument("--resize", action="store_true", help="bring images to the model's shape")
+    sub.add_argument(
+        "--inception", type=Path, metavar="FILE", help="Inception network for FID (.pb or .h5)"
+    )
+    sub.add_argument("--seed", type=int, default=0, help="(default: 0)")
     _data_dir(sub)
 
     sub = command("export", "Write a run as the next version of a SavedModel.", _export)

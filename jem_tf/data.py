@@ -86,12 +86,19 @@ def load(name: str, data_dir: str | None = None, image_size: int | None = None) 
     return _tfds(name, data_dir, image_size)
 
 
-def ood_set(name: str, like: Dataset, n: int, seed: int = 0, data_dir: str | None = None) -> Any:
+def ood_set(
+    name: str,
+    like: Dataset,
+    n: int,
+    seed: int = 0,
+    data_dir: str | None = None,
+    resize: bool = False,
+) -> Any:
     """`n` inputs that do not belong with `like`, in its shape and range; `[n, ...]` float32.
 
     "noise" is uniform, "constant" has one value a channel, "interpolations" are midpoints of two
     test rows of different classes, "patches" are pieces of natural photographs; any other name
-    is a data set, resized.
+    is a data set, whose images must have the shape of `like`'s or are given it by `resize`.
     """
     rng = np.random.default_rng(seed)
     x, y = like.arrays("test", max(n, 1000))
@@ -115,6 +122,11 @@ def ood_set(name: str, like: Dataset, n: int, seed: int = 0, data_dir: str | Non
         other = load(name, data_dir).arrays("test", n)[0]
     except UnknownDataset as error:
         raise UnknownDataset(name, SYNTHETIC) from error
+    if other.shape[1:] != like.shape and not resize:
+        raise ValueError(
+            f"{name} has inputs of shape {other.shape[1:]}, {like.name} {like.shape}: resize them "
+            "with --resize (resize=True)."
+        )
     return _in_shape(other, like.shape)
 
 

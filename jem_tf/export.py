@@ -14,12 +14,15 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from scipy.optimize import minimize_scalar
-from scipy.special import log_softmax
 
 from jem_tf import energy as maths
 from jem_tf import inputs
-from jem_tf.evaluation.calibration import classification
+from jem_tf.evaluation.calibration import (
+    classification,
+    confidence_of,
+    fit_temperature,
+    reliability,
+)
 from jem_tf.version import VERSION
 
 PASS_RATE = 0.95  # of the calibration data lies above the OOD threshold
@@ -143,8 +146,10 @@ def calibration_of(model: Any, data: Any) -> Calibration:
 def measured(model: Any, data: Any, temperature: float) -> dict[str, float]:
     """Accuracy, NLL and ECE of the probabilities at `temperature`."""
     x, y = _labelled(model, data)
-    logits = model.predict(x, batch_size=256, verbose=0)
-    return {"rows": len(x), **vars(classification(logits / temperature, y))}
+    logits = model.predict(x, batch_size=256, verbose=0) / temperature
+    result = classification(logits, y)
+    ece = reliability(*confidence_of(logits, y)).ece
+    return {"rows": len(x), "accuracy": result.accuracy, "nll": result.nll, "ece": ece}
 
 
 def _labelled(model: Any, data: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -153,16 +158,6 @@ def _labelled(model: Any, data: Any) -> tuple[np.ndarray, np.ndarray]:
     if summary.y is None or (summary.y < 0).any():
         raise ValueError("Data to calibrate or to test with must have a label for every row.")
     return summary.x, summary.y
-
-
-def fit_temperature(logits: np.ndarray, labels: np.ndarray) -> float:
-    """The temperature T that gives softmax(logits / T) the best likelihood."""
-
-    def nll(log_t: float) -> float:
-        log_p = log_softmax(logits.astype(np.float64) / np.exp(log_t), axis=-1)
-        return -log_p[np.arange(len(labels)), labels].mean()
-
-    return float(np.exp(minimize_scalar(nll, bounds=(-4.0, 4.0), method="bounded").x))
 
 
 class Graph:

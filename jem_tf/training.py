@@ -20,6 +20,7 @@ from jem_tf import pictures
 from jem_tf.data import Dataset
 from jem_tf.data import load as load_data
 from jem_tf.export import export
+from jem_tf.inspection import newest
 from jem_tf.model import JEM
 from jem_tf.recipes import Recipe
 from jem_tf.version import VERSION
@@ -156,6 +157,37 @@ def data_of(run: str | Path, data_dir: str | None = None) -> Dataset:
         return load_data(source["dataset"], where, source["image_size"])
     except (KeyError, json.JSONDecodeError) as error:
         raise ValueError(f"{str(config)!r} is not the settings of a run: {error!r}") from error
+
+
+def data_for(
+    target: str | Path, name: str | None, data_dir: str | None, image_size: int | None
+) -> Dataset:
+    """The data set `name`, or the one that the model at `target` says it was trained on."""
+    if name is not None:
+        return load_data(name, data_dir, None if name == "digits" else image_size)
+    if (Path(target) / "config.json").is_file():
+        return data_of(target, data_dir)
+    try:
+        facts = newest(Path(target)) / "assets.extra" / "jem.json"
+        known = read_json(facts).get("data") if facts.is_file() else None
+    except ValueError:  # a file, or an endpoint
+        known = None
+    if known is None:
+        raise ValueError(f"{str(target)!r} does not say what to test it on: give --dataset.")
+    return load_data(known, data_dir, image_size)
+
+
+def check_comparable(run: str | Path, baseline: str | Path) -> None:
+    """Raise `ValueError` if two runs were trained on other classes."""
+    names = [Path(path) / "config.json" for path in (run, baseline)]
+    if not all(name.is_file() for name in names):
+        return
+    first, second = (read_json(name)["data"]["dataset"] for name in names)
+    if first != second:
+        raise ValueError(
+            f"The baseline {str(baseline)!r} was trained on other classes, those of {second!r}; "
+            f"{str(run)!r} on {first!r}."
+        )
 
 
 def export_run(

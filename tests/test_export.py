@@ -14,7 +14,7 @@ from scipy.special import log_softmax, softmax
 import jem_tf
 from jem_tf import backbones, cli, inspection
 from jem_tf.energy import OOD_SCORES
-from jem_tf.export import fit_temperature
+from jem_tf.evaluation.calibration import fit_temperature
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,9 @@
-"""Measures of a classifier: calibration, out-of-distribution detection, quality of samples.
+"""Measures of a classifier: calibration, OOD detection, robustness, samples, and a report of all.
 
-They take arrays or a model's public methods only, so any Keras classifier can be measured.
+They take arrays, or a `Subject` made from any Keras classifier, SavedModel or TF Serving endpoint.
 """
+
+from jem_tf.evaluation.evaluate import BUDGETS, Interrupted, evaluate
+from jem_tf.evaluation.subjects import Subject, of, open_subject
+
+__all__ = ["BUDGETS", "Interrupted", "Subject", "evaluate", "of", "open_subject"]

@@ -1,0 +1,144 @@
+"""Attacks against closed forms: on a linear classifier the worst case is known exactly."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import jem_tf
+from jem_tf.evaluation import robustness
+
+WEIGHTS = np.random.default_rng(0).normal(size=20).astype(np.float32)
+
+
+def linear(x):
+    """Two classes, separated by the plane WEIGHTS · x = 0."""
+    margin = tf.linalg.matvec(x, tf.constant(WEIGHTS))
+    return tf.stack([tf.zeros_like(margin), margin], axis=1)
+
+
+@pytest.fixture
+def rows():
+    """64 inputs on both sides of the plane, all with a margin of exactly 0.5."""
+    rng = np.random.default_rng(1)
+    x = rng.uniform(-0.4, 0.4, (64, 20))
+    side = np.where(np.arange(64) % 2, 0.5, -0.5)
+    x += ((side - x @ WEIGHTS) / (WEIGHTS @ WEIGHTS))[:, np.newaxis] * WEIGHTS
+    return x.astype(np.float32), (side > 0).astype(np.int64)
+
+
+@pytest.mark.parametrize(("kind", "dual"), [("linf", 1), ("l2", 2)])
+def test_pgd_reaches_the_worst_case_of_a_linear_classifier(kind, dual, rows):
+    """An attack of size ε lowers the margin by at most 2 ε |w|, in the dual norm; 2 = width."""
+    exact = 0.5 / (2 * np.linalg.norm(WEIGHTS, dual))
+    sizes = [exact * 0.999, exact * 1.001]
+    curve = robustness.attack(kind, linear, *rows, epsilons=sizes, steps=100)
+    assert curve.accuracy == [1.0, 1.0, 0.0]
+    assert curve.epsilons == [0.0, *sizes] and curve.rows == 64
+
+
+def test_the_boundary_attack_comes_near_the_worst_case(rows):
+    """It finds the shortest way to the plane within 25 % in 3 000 steps, never a shorter one."""
+    exact = 0.5 / (2 * np.linalg.norm(WEIGHTS))
+    sizes = [exact * 0.999, exact * 1.25]
+    x, y = (v[:16] for v in rows)
+    curve = robustness.attack("boundary", linear, x, y, epsilons=sizes, steps=3000)
+    assert curve.accuracy[1] == 1.0
+    assert curve.accuracy[2] < 0.5
+
+
+@pytest.fixture(scope="module")
+def network():
+    """A plain network that separates bright from dark pictures, and such pictures."""
+    rng = np.random.default_rng(0)
+    y = np.arange(200) % 2
+    x = rng.uniform(-0.9, 0.0, (200, 4, 4, 1)) + 0.9 * y[:, None, None, None]
+    keras.utils.set_random_seed(0)
+    model = keras.Sequential(
+        [
+            keras.Input((4, 4, 1)),
+            keras.layers.Flatten(),
+            keras.layers.Dense(32, activation="relu"),
+            keras.layers.Dense(2),
+        ]
+    )
+    model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    x = x.astype(np.float32)
+    model.fit(x, y, epochs=20, verbose=0)
+    return model, x, y
+
+
+@pytest.mark.parametrize("kind", list(robustness.ATTACKS))
+def test_every_attack_succeeds_on_a_plain_network(kind, network):
+    model, x, y = network
+    curve = robustness.attack(kind, model, x[:24], y[:24], steps=200, starts=x)
+    assert curve.accuracy[0] == 1.0 and curve.accuracy[-1] == 0.0
+    assert curve.accuracy == sorted(curve.accuracy, reverse=True)
+    assert curve.warnings == []
+
+
+def test_sane_attacks_raise_no_alarm(network):
+    model, x, y = network
+    curves = [
+        robustness.attack(kind, model, x[:40], y[:40], steps=500, starts=x)
+        for kind in ("linf", "l2", "boundary")
+    ]
+    assert robustness.compare(curves) == []
+
+
+def test_masked_gradients_are_noticed(network):
+    """Rounding the input hides the gradient from PGD, not from the boundary attack."""
+    model, x, y = network
+
+    def masked(x):
+        return model(tf.round(x * 8) / 8)
+
+    curves = [
+        robustness.attack(kind, masked, x[:40], y[:40], steps=500, starts=x)
+        for kind in ("l2", "boundary")
+    ]
+    assert any("exactly zero" in w for w in curves[0].warnings)
+    found = " ".join(robustness.compare(curves))
+    assert "no classifier can be right" in found and "boundary attack does better" in found
+
+
+def test_refinement_is_attacked_through_its_steps(network):
+    """The gradient of JEM-k is that of the whole computation, noise and all."""
+    model, x, _ = network
+    jem = jem_tf.JEM(model, sampler=jem_tf.SGLD(5, step_size=0.3, noise=0.05), seed=0)
+    jem.adapt(x)
+    logits = robustness.refined(jem, 3)
+    point, direction = tf.constant(x[:1]), np.zeros((1, 4, 4, 1), np.float32)
+    direction[0, 1, 2, 0] = 1e-2
+
+    def fixed(value):  # the same noise each time: the counter is part of the seed
+        seed = tf.constant([7, 3])
+        return jem.backbone(jem.run_chains(value, seed, steps=3)[0])[0, 0]
+
+    with tf.GradientTape() as tape:
+        tape.watch(point)
+        value = fixed(point)
+    slope = tape.gradient(value, point)[0, 1, 2, 0]
+    difference = (fixed(point + direction) - fixed(point - direction)) / 2e-2
+    assert float(slope) == pytest.approx(float(difference), rel=0.05, abs=1e-3)
+    first, second = logits(point), logits(point)
+    assert not np.allclose(first, second)  # new noise at every call
+    np.testing.assert_allclose(tf.reduce_sum(tf.exp(first), 1), 1.0, rtol=1e-5)
+    many = robustness.refined(jem, 3, draws=64)
+    assert np.std([many(point)[0, 0] for _ in range(8)]) < np.std(
+        [logits(point)[0, 0] for _ in range(8)]
+    )
+
+
+def test_distal_adversarials_fool_a_plain_network(network):
+    model, _, _ = network
+    images, confidence = robustness.distal(model, np.array([0, 1]), (4, 4, 1), steps=200)
+    assert images.shape == (2, 4, 4, 1) and np.abs(images).max() <= 1.0
+    assert confidence.min() > 0.9
+
+
+def test_wrong_attacks_are_named(rows):
+    with pytest.raises(ValueError, match="Unknown attack 'linfinity'"):
+        robustness.attack("linfinity", linear, *rows)
+    with pytest.raises(ValueError, match="must lie in `bounds`"):
+        robustness.attack("linf", linear, rows[0] * 9, rows[1])
