@@ -8,7 +8,7 @@ STAMP := .venv/.stamp
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo train evaluate export serve test test-slow lint format bench clean
+.PHONY: help setup demo train evaluate export serve browser test test-slow lint format bench clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -37,7 +37,13 @@ serve: ## serve saved_models/ with TF Serving (needs Docker)
 	  -v "$(CURDIR)/saved_models/$(DATASET):/models/$(DATASET)" -e MODEL_NAME=$(DATASET) \
 	  tensorflow/serving $(ARGS)
 
-test: $(STAMP) ## the test suite
+browser: ## Chromium for the tests of pages, where this can be installed; they are skipped without
+	@command -v chromedriver >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
+	  && echo "Installing Chromium for the browser tests" && apt-get update -qq \
+	  && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
+	     chromium chromium-driver >/dev/null; } || true
+
+test: $(STAMP) browser ## the test suite
 	$(BIN)/pytest -n auto --maxprocesses 4 --dist loadfile
 
 test-slow: $(STAMP) ## the tests that train for minutes

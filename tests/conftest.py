@@ -1,6 +1,8 @@
 """Two logical CPU devices, so that `MirroredStrategy` has two replicas everywhere."""
 
 import os
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -58,3 +60,31 @@ def make_model():
         return model
 
     return make
+
+
+@pytest.fixture(scope="session")
+def small(tmp_path_factory):
+    """A tiny image set, dark and bright, as .npz."""
+    place = tmp_path_factory.mktemp("data") / "small.npz"
+    rng = np.random.default_rng(0)
+    y = np.arange(80) % 2
+    x = (rng.uniform(0, 127, (80, 4, 4, 1)) + 127 * y[:, None, None, None]).astype(np.uint8)
+    np.savez(place, x=x, y=y)
+    return str(place)
+
+
+@pytest.fixture(scope="session")
+def trained(small, tmp_path_factory):
+    """A finished run on it."""
+    from jem_tf import cli
+
+    out = tmp_path_factory.mktemp("runs") / "run"
+    flags = ["--epochs", "2", "--batch-size", "16", "--steps", "2", "--out", str(out)]
+    assert cli.main(["train", small, *flags]) == 0
+    return out
+
+
+@pytest.fixture
+def run(trained, tmp_path):
+    """A copy of it, to do with as a test likes."""
+    return Path(shutil.copytree(trained, tmp_path / "run"))

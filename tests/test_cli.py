@@ -3,12 +3,10 @@
 import csv
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,32 +14,6 @@ from PIL import Image
 
 from jem_tf import cli, training
 from jem_tf.recipes import RECIPES
-
-
-@pytest.fixture(scope="module")
-def small(tmp_path_factory):
-    """A tiny image set, as .npz."""
-    place = tmp_path_factory.mktemp("data") / "small.npz"
-    rng = np.random.default_rng(0)
-    y = np.arange(80) % 2
-    x = (rng.uniform(0, 127, (80, 4, 4, 1)) + 127 * y[:, None, None, None]).astype(np.uint8)
-    np.savez(place, x=x, y=y)
-    return str(place)
-
-
-@pytest.fixture(scope="module")
-def trained(small, tmp_path_factory):
-    """A finished run on it."""
-    out = tmp_path_factory.mktemp("runs") / "run"
-    flags = ["--epochs", "2", "--batch-size", "16", "--steps", "2", "--out", str(out)]
-    assert cli.main(["train", small, *flags]) == 0
-    return out
-
-
-@pytest.fixture
-def run(trained, tmp_path):
-    """A copy of it, to do with as a test likes."""
-    return Path(shutil.copytree(trained, tmp_path / "run"))
 
 
 def test_train_leaves_a_complete_run(run):
@@ -74,18 +46,6 @@ def test_overwriting_spares_what_is_no_run(small, tmp_path, capsys):
     assert (tmp_path / "precious" / "thesis.tex").read_text() == "years"
 
 
-def test_evaluate_puts_models_side_by_side(run, small, tmp_path, capsys):
-    plain = tmp_path / "plain"
-    flags = ["--objective", "cross_entropy", "--epochs", "2", "--out", str(plain)]
-    assert cli.main(["train", small, *flags]) == 0
-    names = ["noise", "constant"]
-    assert cli.main(["evaluate", str(run), "--baseline", str(plain), "--ood", *names]) == 0
-    table = capsys.readouterr().out
-    assert "AUROC gradient_norm: constant" in table and str(plain) in table
-    metrics = json.loads((run / "metrics.json").read_text())
-    assert set(metrics[str(run)]["auroc"]["log_density"]) == set(names)
-
-
 def test_sample_draws_a_picture(run, tmp_path):
     out = tmp_path / "samples.png"
     flags = ["--label", "1", "--count", "12", "--steps", "2", "--out", str(out)]
@@ -101,11 +61,9 @@ def test_sample_draws_a_picture(run, tmp_path):
         (["train", "digits", "--objective", "hinge", "--out", "{tmp}/x"], "'hinge'"),
         (["sample", "{tmp}/nothing"], "no trained model"),
         (["sample", "{tmp}/text.keras"], "not a model"),
-        (["evaluate", "{tmp}"], "no config.json"),
         (["train", "{tmp}/float.npz"], "must be integers"),
         (["train", "{tmp}/nan.npz"], "nan in row 1"),
         (["sample", "{run}", "--label", "7"], "label=7"),
-        (["evaluate", "{run}", "--ood", "nois"], "'noise'"),
     ],
 )
 def test_mistakes_are_answered_in_words(arguments, message, run, tmp_path, capsys):

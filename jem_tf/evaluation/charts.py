@@ -5,10 +5,11 @@ Not here: numbers. Everything drawn is in `metrics.json`.
 
 import io
 from collections.abc import Callable
+from itertools import cycle
 from typing import Any
 
 COLOURS = ("#0b6e99", "#c2571a", "#4c8c2b", "#7a4fa3", "#b8860b", "#5f6b76", "#b0305c", "#2a9d8f")
-STYLE = {
+STYLE: dict[Any, Any] = {
     "font.family": "sans-serif",
     "font.size": 10,
     "axes.spines.top": False,
@@ -133,7 +134,7 @@ def _histograms(models: Models, figure: Any, kind: str, label: str) -> Any:
     axes = made.subplots(1, len(models), squeeze=False)[0]
     for axis, (name, model) in zip(axes, models.items()):
         found = model["histograms"][kind]
-        for colour, (one, shares) in zip(_cycle(), found["shares"].items()):
+        for colour, (one, shares) in zip(cycle(COLOURS), found["shares"].items()):
             axis.stairs(shares, found["edges"], color=colour, fill=True, alpha=0.25)
             axis.stairs(shares, found["edges"], color=colour, label=one)
         axis.set(title=name, xlabel=label, yticks=[])
@@ -142,32 +143,32 @@ def _histograms(models: Models, figure: Any, kind: str, label: str) -> Any:
 
 
 def _attacks(models: Models, figure: Any, kinds: tuple[str, ...], label: str) -> Any:
+    lines = [
+        (colour, style, " ".join(filter(None, (name, variant))), curve)
+        for colour, (name, model) in zip(COLOURS, models.items())
+        for style, (variant, curves) in zip(cycle(("-", "--", ":")), _variants(model).items())
+        for curve in curves
+        if curve["attack"] in kinds
+    ]
+    if not lines:
+        return None
     made = figure(figsize=(6.2, 3.6))
     axis = made.subplots()
-    drawn = 0
-    for colour, (name, model) in zip(COLOURS, models.items()):
-        for style, (variant, curves) in zip(
-            ("-", "--", ":", "-."), model.get("robustness", {}).items()
-        ):
-            for curve in (c for c in curves if c["attack"] in kinds):
-                scale = 255 if kinds == ("linf",) else 1
-                what = " ".join(filter(None, (name, variant)))
-                if curve["attack"] in ("boundary", "pointwise"):
-                    what += f", {curve['attack']}"
-                marker = {"boundary": "^", "pointwise": "x"}.get(curve["attack"], "o")
-                axis.plot(
-                    [scale * e for e in curve["epsilons"]],
-                    [100 * a for a in curve["accuracy"]],
-                    style,
-                    marker=marker,
-                    markersize=4,
-                    color=colour,
-                    label=what,
-                )
-                drawn += 1
+    scale = 255 if kinds == ("linf",) else 1
+    for colour, style, what, curve in lines:
+        marker = {"boundary": "^", "pointwise": "x"}.get(curve["attack"], "o")
+        axis.plot(
+            [scale * e for e in curve["epsilons"]],
+            [100 * a for a in curve["accuracy"]],
+            style,
+            marker=marker,
+            markersize=4,
+            color=colour,
+            label=what if marker == "o" else f"{what}, {curve['attack']}",
+        )
     axis.set(xlabel=label, ylabel="% right", ylim=(-2, 102))
     axis.legend(fontsize=8)
-    return made if drawn else None
+    return made
 
 
 def _training(models: Models, figure: Any) -> Any:
@@ -175,14 +176,14 @@ def _training(models: Models, figure: Any) -> Any:
     if not models:
         return None
     log = next(iter(models.values()))["training"]
-    panels = [
-        ("losses", ("classification_loss", "generative_loss", "val_classification_loss")),
-        ("energy", ("energy_data", "energy_samples")),
-        ("accuracy", ("accuracy", "val_accuracy")),
-        ("sampler", ("step_size",)),
-    ]
-    panels = [(t, [k for k in keys if k in log]) for t, keys in panels]
-    panels = [(title, keys) for title, keys in panels if keys]
+    wanted = {
+        "losses": ("classification_loss", "generative_loss", "val_classification_loss"),
+        "energy": ("energy_data", "energy_samples"),
+        "accuracy": ("accuracy", "val_accuracy"),
+        "sampler": ("step_size",),
+    }
+    found = {title: [key for key in keys if key in log] for title, keys in wanted.items()}
+    panels = [(title, keys) for title, keys in found.items() if keys]
     if not panels:
         return None
     made = figure(figsize=(3.4 * len(panels), 3))
@@ -195,7 +196,5 @@ def _training(models: Models, figure: Any) -> Any:
     return made
 
 
-def _cycle() -> Any:
-    import itertools
-
-    return itertools.cycle(COLOURS)
+def _variants(model: dict[str, Any]) -> dict[str, Any]:
+    return model.get("robustness") or {}

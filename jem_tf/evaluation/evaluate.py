@@ -50,7 +50,9 @@ class Budget:
 
 BUDGETS = {
     "quick": Budget(2_000, 100, 20, (1, 10), ("linf",), 32, 2, 20, 1_000, 8, 100, 10, 400, 2_000),
-    "full": Budget(10_000, 1_000, 40, (1, 10), ("linf", "l2"), 200, 4, 100, 10_000, 50, 200, 50, 400, 10_000),
+    "full": Budget(
+        10_000, 1_000, 40, (1, 10), ("linf", "l2"), 200, 4, 100, 10_000, 50, 200, 50, 400, 10_000
+    ),
 }
 
 
@@ -116,7 +118,8 @@ def evaluate(
     if baseline is not None and baseline.name == subject.name:
         baseline.name += " (baseline)"
     job = Job(subjects, data, ood, attacks, BUDGETS[budget], Path(out), **options)
-    # Sets are loaded before anything is measured: a wrong name should not cost minutes.
+    # Everything named is loaded before anything is measured: a mistake should not cost minutes.
+    extract = None if job.features is None else generation.inception(job.features)
     sets = {name: _outside(job, name) for name in ood}
     report.check_installed()
     job.out.mkdir(parents=True, exist_ok=True)
@@ -138,7 +141,7 @@ def evaluate(
         "classification": _classification,
         "out-of-distribution detection": lambda job: _ood(job, sets),
         "robustness": _robustness,
-        "generation": _generation,
+        "generation": lambda job: _generation(job, extract),
         "training": _training,
     }
     try:
@@ -277,17 +280,27 @@ def _robustness(job: Job) -> Iterator[tuple[str, Any]]:
 
 
 def _distal(job: Job, subject: Subject) -> dict[str, Any]:
+    """Pictures, confidences, and the share that the OOD score would flag as exports do."""
     classes = np.arange(min(subject.num_classes, 10))
     bounds = job.data.pixel_range or (-1.0, 1.0)
+    assert subject.network is not None
     found, confidence = robustness.distal(
         subject.network, classes, subject.shape, bounds, job.budget.distal_steps, job.seed
     )
     name = f"distal_{job.subjects.index(subject)}.png"
     pictures.save_grid(_pixels(job, found), len(classes), job.out / name)
-    return {"picture": name, "confidence": confidence.tolist()}
+    kind = subject.kinds[0]
+    threshold = np.quantile(job.tested[subject.name][kind], 0.05)
+    flagged = (subject.scores(found)[kind] < threshold).mean()
+    return {
+        "picture": name,
+        "confidence": confidence.tolist(),
+        "score": kind,
+        "flagged": float(flagged),
+    }
 
 
-def _generation(job: Job) -> Iterator[tuple[str, Any]]:
+def _generation(job: Job, extract: generation.Extractor | None) -> Iterator[tuple[str, Any]]:
     able = [s for s in job.subjects[:1] if s.samples]  # a plain classifier has no density to show
     if not able:
         return
@@ -336,19 +349,24 @@ def _generation(job: Job) -> Iterator[tuple[str, Any]]:
         pictures.save_animation(_pixels(job, frames), len(classes[:10]), job.out / "chains.gif")
         found["pictures"]["chains"] = "chains.gif"
     yield subject.name, {"generation": found}
-    found["features"] = _features(job, subject, samples, (x, y), x_test)
+    found["features"] = _features(job, subject, extract, samples, (x, y), x_test)
     yield subject.name, {"generation": found}
 
 
 def _features(
-    job: Job, subject: Subject, samples: np.ndarray, train: Any, test: np.ndarray
+    job: Job,
+    subject: Subject,
+    extract: generation.Extractor | None,
+    samples: np.ndarray,
+    train: Any,
+    test: np.ndarray,
 ) -> dict[str, Any]:
     """FID and Inception score of the samples, and of as much data for comparison."""
-    if job.features is None:
-        extract = generation.small_classifier(*train, subject.num_classes, job.seed)
-        space = "a small classifier trained on the data"
+    space = "a small classifier trained on the data"
+    if extract is None:
+        extract = generation.small_classifier(train[0], train[1], subject.num_classes, job.seed)
     else:
-        extract, space = generation.inception(job.features), Path(job.features).name
+        space = Path(str(job.features)).name
     real, held, fake = (extract(x) for x in (train[0][: job.budget.feature_rows], test, samples))
     noise = extract(ood_set("noise", job.data, len(samples), job.seed))
     return {

@@ -149,7 +149,7 @@ def answers(results: dict[str, Any]) -> list[tuple[str, str]]:
                 "Has it learned what the data looks like?",
                 f"Of {made['samples']} samples that it drew from noise, another classifier "
                 f"recognised {_percent(made['quality']['recognised'])} as the class they were "
-                f"meant to be (of real data it recognises {_percent(made['judge_accuracy'])}). They are "
+                f"meant to be (of real data, {_percent(made['judge_accuracy'])}). They are "
                 f"{made['quality']['diversity']:.2f} times as diverse as the data, and "
                 f"{_percent(made['neighbours']['copies'])} are nearly copies of training images.",
             )

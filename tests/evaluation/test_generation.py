@@ -119,5 +119,3 @@ def test_chain_frames_begin_at_noise_and_become_an_animation(tmp_path, make_mode
     pictures.save_animation(moving, 2, tmp_path / "a.gif")
     with Image.open(tmp_path / "a.gif") as gif:
         assert gif.n_frames == 6
-
-
