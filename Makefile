@@ -58,8 +58,9 @@ format: $(STAMP) ## let ruff lay the code out
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(STAMP) ## time the training step
+bench: $(STAMP) ## time the training step and the scoring
 	$(BIN)/python benchmarks/training_step.py
+	$(BIN)/python benchmarks/scoring.py
 
 clean: ## remove .venv and caches; runs/ and saved_models/ stay
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache build *.egg-info

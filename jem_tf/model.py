@@ -57,6 +57,8 @@ class JEM(Scoring, Fitting):
         start: where chains start, `Uniform` or `GaussianMixture`.
         input_noise: standard deviation of the noise added to training data, in units of half
             the range of the data.
+        generative_weight: how much log p(x) counts beside log p(y | x); the paper's is 1. A
+            smaller one costs less accuracy, and learns the density more slowly.
         seed: makes training repeatable; None takes one from Python's `random`, as Keras does.
     """
 
@@ -67,15 +69,18 @@ class JEM(Scoring, Fitting):
         buffer: ReplayBuffer | None = None,
         start: Uniform | None = None,
         input_noise: float = 0.1,
+        generative_weight: float = 1.0,
         seed: int | None = None,
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
         check_backbone(backbone)
-        if not input_noise >= 0:
-            raise ValueError(
-                f"`input_noise` must not be negative. Received: input_noise={input_noise!r}"
-            )
+        for name, value in (
+            ("input_noise", input_noise),
+            ("generative_weight", generative_weight),
+        ):
+            if not value >= 0:
+                raise ValueError(f"`{name}` must not be negative. Received: {name}={value!r}")
         for name, part, kind in (
             ("sampler", sampler, Sampler),
             ("buffer", buffer, ReplayBuffer),
@@ -88,6 +93,7 @@ class JEM(Scoring, Fitting):
         self.buffer = ReplayBuffer() if buffer is None else buffer
         self.start = Uniform() if start is None else start
         self.input_noise = float(input_noise)
+        self.generative_weight = float(generative_weight)
         self.seed = random.randint(0, 2**31 - 1) if seed is None else int(seed)
         self.progress = State(name="progress")
         self.progress.assign(step=np.int64(0), step_size=np.float32(self.sampler.initial_step_size))
@@ -123,7 +129,7 @@ class JEM(Scoring, Fitting):
         x = batch.x + self.input_noise * self.start.scale * noise
         with tf.GradientTape() as tape:
             logits, f_data, f_samples = self._forward(x, samples)
-            # L = L_clf + L_gen = -log p(y | x) + logsumexp f(x̂_η) - logsumexp f(x)
+            # L = L_clf + w L_gen = -log p(y | x) + w (logsumexp f(x̂_η) - logsumexp f(x))
             loss, gap = self._loss(batch, logits, f_data, f_samples)
             scaled = self.optimizer.scale_loss(loss)
         weights = self.trainable_weights
@@ -182,7 +188,7 @@ class JEM(Scoring, Fitting):
         )
         loss_gen = tf.where(chains > 0, loss_gen, 0.0)  # no samples yet, nothing to compare with
         penalty = sum(self.losses) / tf.distribute.get_strategy().num_replicas_in_sync
-        loss = loss_clf + loss_gen + penalty
+        loss = loss_clf + self.generative_weight * loss_gen + penalty
         gap, total = tf.unstack(_sum_replicas(tf.stack([loss_gen, loss])))
         rows = tf.shape(logits)[0]
         self._loss_tracker.update_state(total, sample_weight=rows)
@@ -224,6 +230,7 @@ class JEM(Scoring, Fitting):
             "dtype": keras.saving.serialize_keras_object(self.dtype_policy),
             **{n: keras.saving.serialize_keras_object(part) for n, part in parts.items()},
             "input_noise": self.input_noise,
+            "generative_weight": self.generative_weight,
             "seed": self.seed,
         }
 

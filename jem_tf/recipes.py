@@ -34,6 +34,8 @@ class Recipe:
     noise: float = 0.02
     capacity: int | None = None
     input_noise: float = 0.1
+    generative_weight: float = 1.0
+    cosine: bool = False  # the learning rate falls to nothing over the whole training
     augment: bool = False
 
     def network(self, data: Dataset) -> keras.Model:
@@ -44,7 +46,9 @@ class Recipe:
     def optimizer(self, steps_per_epoch: int) -> keras.optimizers.Optimizer:
         """Adam with this recipe's schedule, clipping and averaging."""
         rate: Any = self.learning_rate
-        if self.drops:
+        if self.cosine:
+            rate = keras.optimizers.schedules.CosineDecay(rate, self.epochs * steps_per_epoch)
+        elif self.drops:
             rate = keras.optimizers.schedules.PiecewiseConstantDecay(
                 [epoch * steps_per_epoch for epoch in self.drops],
                 [self.learning_rate * 0.3**i for i in range(len(self.drops) + 1)],
@@ -59,6 +63,7 @@ class Recipe:
             sampler=SGLD(self.steps, self.step_size, self.noise),
             buffer=ReplayBuffer(self.capacity),
             input_noise=self.input_noise,
+            generative_weight=self.generative_weight,
             seed=seed,
         )
 

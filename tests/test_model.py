@@ -101,10 +101,11 @@ def test_mixed_precision_trains_and_answers_in_float32(policy, make_model, blobs
     assert model.buffer.arrays()["chains"].dtype == np.float32
 
 
-def test_logs_are_the_losses_they_name(make_model, blobs):
+@pytest.mark.parametrize("weight", [1.0, 0.3])
+def test_logs_are_the_losses_they_name(weight, make_model, blobs):
     """`evaluate` against the same numbers from logits, by SciPy."""
     x, y = blobs
-    model = make_model()
+    model = make_model(generative_weight=weight)
     model.fit(x, y, batch_size=50, epochs=2, verbose=0)
     logs = model.evaluate(x, y, batch_size=300, verbose=0, return_dict=True)
     logits = model.predict(x, verbose=0)
@@ -116,8 +117,21 @@ def test_logs_are_the_losses_they_name(make_model, blobs):
     f_chains = logsumexp(model.predict(chains, verbose=0), axis=1).mean()
     assert logs["energy_samples"] == pytest.approx(-f_chains, rel=1e-4)
     assert logs["generative_loss"] == pytest.approx(f_chains - f.mean(), rel=1e-3, abs=1e-4)
-    total = logs["classification_loss"] + logs["generative_loss"]
+    total = logs["classification_loss"] + weight * logs["generative_loss"]
     assert logs["loss"] == pytest.approx(total, rel=1e-4)
+
+
+def test_without_generative_weight_the_update_is_that_of_a_classifier(make_model, blobs):
+    x, y = blobs
+    model = make_model(generative_weight=0.0, input_noise=0.0, optimizer=keras.optimizers.SGD(0.1))
+    plain = keras.models.clone_model(model.backbone)
+    plain.set_weights(model.backbone.get_weights())
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    plain.compile(keras.optimizers.SGD(0.1), loss)
+    for one in (model, plain):
+        one.fit(x, y, batch_size=100, shuffle=False, verbose=0)
+    for one, other in zip(model.backbone.get_weights(), plain.get_weights()):
+        np.testing.assert_allclose(one, other, atol=1e-5)
 
 
 def test_weights_count_rows_as_if_they_were_repeated(make_model, blobs):

@@ -13,8 +13,9 @@ import jem_tf
         {},
         {"sampler": jem_tf.MALA(2, 1e-2), "start": jem_tf.GaussianMixture(rank=1)},
         {"buffer": jem_tf.ReplayBuffer(64, 0.1, per_class=True), "input_noise": 0.3},
+        {"generative_weight": 0.2},
     ],
-    ids=["default", "mala", "per_class"],
+    ids=["default", "mala", "per_class", "weight"],
 )
 def test_a_saved_model_comes_back_whole(options, make_model, blobs, tmp_path):
     x, y = blobs

@@ -78,7 +78,7 @@ def _reliability(models: Models, figure: Any) -> Any:
         bottom.bar(before["confidence"], shares, width=0.05, color=COLOURS[0])
         top.set(title=name, ylim=(0, 1.02), xlim=(0, 1.02))
         bottom.set(xlabel="confidence")
-        top.legend(loc="upper left")
+        top.legend(loc="lower right", fontsize=8)
     axes[0, 0].set_ylabel("share that is right")
     axes[1, 0].set_ylabel("% of rows")
     return made

@@ -32,26 +32,37 @@ HISTOGRAM_BINS = 60
 class Budget:
     """How much work goes into each part."""
 
-    rows: int  # test rows, and rows of each OOD set
-    attack_rows: int
-    attack_steps: int
-    refine: tuple[int, ...]  # the k of JEM-k
-    refine_attacks: tuple[str, ...]
-    refine_rows: int
-    draws: int  # of the refinement's noise, which its attacker averages over
-    boundary_rows: int
-    boundary_steps: int
-    pointwise_rows: int
-    distal_steps: int
-    per_class: int  # samples of each class
-    sample_steps: int
-    feature_rows: int  # data and, at most, samples that FID compares
+    rows: int = 2_000  # test rows, and rows of each OOD set
+    attack_rows: int = 250
+    attack_steps: int = 20
+    refine: tuple[int, ...] = (1, 10)  # the k of JEM-k
+    refine_attacks: tuple[str, ...] = ("linf",)
+    refine_rows: int = 32
+    draws: int = 2  # of the refinement's noise, which its attacker averages over
+    boundary_rows: int = 20
+    boundary_steps: int = 1_000
+    pointwise_rows: int = 8
+    distal_steps: int = 100
+    per_class: int = 10  # samples of each class
+    sample_steps: int = 400
+    feature_rows: int = 2_000  # data and, at most, samples that the Fréchet distance compares
 
 
 BUDGETS = {
-    "quick": Budget(2_000, 100, 20, (1, 10), ("linf",), 32, 2, 20, 1_000, 8, 100, 10, 400, 2_000),
+    "quick": Budget(),
     "full": Budget(
-        10_000, 1_000, 40, (1, 10), ("linf", "l2"), 200, 4, 100, 10_000, 50, 200, 50, 400, 10_000
+        rows=10_000,
+        attack_rows=1_000,
+        attack_steps=40,
+        refine_attacks=robustness.WHITE_BOX,
+        refine_rows=64,
+        draws=4,
+        boundary_rows=100,
+        boundary_steps=10_000,
+        pointwise_rows=50,
+        distal_steps=200,
+        per_class=50,
+        feature_rows=10_000,
     ),
 }
 
@@ -266,7 +277,7 @@ def _robustness(job: Job) -> Iterator[tuple[str, Any]]:
                             y[:n],
                             bounds,
                             steps=budget.attack_steps,
-                            epsilons=robustness.EPSILONS[kind][2::3],
+                            epsilons=robustness.default_sizes(kind, subject.shape)[::-3],
                             classify=answering,
                         )
                     )

@@ -14,6 +14,8 @@ import tensorflow as tf
 from scipy import linalg
 from scipy.spatial.distance import pdist
 
+from jem_tf.evaluation.progress import bar, working
+
 
 @dataclass(frozen=True)
 class SampleQuality:
@@ -55,7 +57,8 @@ class Judge:
         from sklearn.svm import SVC
 
         self.x, self.y = x[:limit].reshape(len(x[:limit]), -1), y[:limit]
-        self.classifier = SVC(C=10.0).fit(self.x, self.y)
+        with working("training the judge"):
+            self.classifier = SVC(C=10.0).fit(self.x, self.y)
 
     def predict(self, samples: np.ndarray) -> np.ndarray:
         """The classes the judge sees in `samples`."""
@@ -85,9 +88,10 @@ def neighbours(
     from sklearn.neighbors import NearestNeighbors
 
     flat = [x.reshape(len(x), -1) for x in (samples, train, test)]
-    search = NearestNeighbors(n_neighbors=1).fit(flat[1])
-    distance, nearest = search.kneighbors(flat[0])
-    usual, _ = search.kneighbors(flat[2])
+    with working("nearest training inputs"):
+        search = NearestNeighbors(n_neighbors=1).fit(flat[1])
+        distance, nearest = search.kneighbors(flat[0])
+        usual, _ = search.kneighbors(flat[2])
     copies = (distance < np.quantile(usual, 0.01)).mean()
     return (
         Neighbours(float(np.median(distance)), float(np.median(usual)), float(copies)),
@@ -106,9 +110,10 @@ def frechet(first: np.ndarray, second: np.ndarray) -> float:
 
 
 def inception_score(probabilities: np.ndarray, splits: int = 10) -> float:
-    """exp of the mean KL divergence from p(y | x) to p(y), averaged over `splits`."""
+    """exp of the mean KL divergence from p(y | x) to p(y), averaged over `splits` of the rows."""
+    rows = np.random.default_rng(0).permutation(probabilities.astype(np.float64))  # not by class
     scores = []
-    for part in np.array_split(probabilities.astype(np.float64), min(splits, len(probabilities))):
+    for part in np.array_split(rows, max(1, min(splits, len(rows) // 100))):
         log_p = np.log(np.maximum(part, 1e-16))
         kl = (part * (log_p - np.log(np.maximum(part.mean(0), 1e-16)))).sum(1)
         scores.append(np.exp(kl.mean()))
@@ -130,7 +135,8 @@ def small_classifier(x: np.ndarray, y: np.ndarray, classes: int, seed: int = 0) 
     network = make(x.shape[1:], classes, 16) if x.ndim == 4 else make(x.shape[1:], classes)
     network.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     epochs = int(np.clip(60_000 // len(x), 2, 30))
-    network.fit(x, y, batch_size=64, epochs=epochs, verbose=0)
+    for _ in bar(range(epochs), epochs, about="classifier for features"):
+        network.fit(x, y, batch_size=64, verbose=0)
     last = keras.Model(network.inputs, [network.layers[-2].output, network.outputs[0]])
 
     def features(images: np.ndarray) -> Features:
@@ -220,7 +226,7 @@ def chain_frames(jem: Any, labels: np.ndarray, steps: int, frames: int, seed: in
 
     x = jem.start.draw(len(labels), tf.constant([seed, 0]), tf.constant(labels, tf.int32))
     shown = [np.asarray(x)]
-    for i in range(frames):
+    for i in bar(range(frames), frames, about="chains from noise"):
         x = advance(x, tf.constant([seed, i + 1]))
         shown.append(np.asarray(x))
     return np.stack(shown)

@@ -174,7 +174,7 @@ def _get(value: Any, *keys: Any) -> Any:
 
 
 def _percent(value: float | None) -> str:
-    return "–" if value is None else f"{100 * value:.1f} %"
+    return "–" if value is None else f"{100 * value:.1f}\N{NO-BREAK SPACE}%"
 
 
 def _number(value: float | None) -> str:
