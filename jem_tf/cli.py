@@ -19,7 +19,7 @@ EXAMPLES = {
         jem-tf sample runs/digits --label 3          look at what it has learned""",
     "train": """\
         jem-tf train digits
-        jem-tf train fashion_mnist --data-dir ~/tfds --epochs 5 --out runs/fashion
+        jem-tf train fashion_mnist --data-dir ~/tfds --out runs/fashion
         jem-tf train photos/ --image-size 32         a folder of images for each class
         jem-tf train table.npz                       x, y or x_train, y_train, x_test, y_test
         jem-tf train digits --objective cross_entropy --out runs/baseline""",
@@ -183,7 +183,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     sub.add_argument("--out", type=Path, help="run directory (default: runs/DATASET)")
     sub.add_argument("--overwrite", action="store_true", help="replace the run in --out")
-    sub.add_argument("--recipe", help="named settings: digits, image, tabular, paper")
+    sub.add_argument(
+        "--recipe", help="named settings: digits, fashion_mnist, image, tabular, paper"
+    )
     sub.add_argument("--objective", default="joint", help="joint (default) or cross_entropy")
     sub.add_argument("--epochs", type=_positive, help="passes over the data")
     sub.add_argument("--batch-size", type=_positive, help="rows, and chains, in a step")

@@ -78,6 +78,18 @@ RECIPES = {
         steps=10,
         input_noise=0.05,
     ),
+    "fashion_mnist": Recipe(
+        "28x28 gray images in under an hour on two cores",
+        "convnet",
+        {"width": 16},
+        epochs=14,
+        learning_rate=2e-3,
+        cosine=True,
+        ema=0.99,
+        steps=5,
+        input_noise=0.05,
+        generative_weight=0.1,
+    ),
     "image": Recipe("any small images: convolutions, SiLU, self-tuning step size", "convnet"),
     "tabular": Recipe("vectors: dense layers", "mlp", epochs=30),
     "paper": Recipe(
