@@ -35,7 +35,7 @@ class Recipe:
     capacity: int | None = None
     input_noise: float = 0.1
     generative_weight: float = 1.0
-    cosine: bool = False  # the learning rate falls to nothing over the whole training
+    warmup: int | None = None  # steps in which the rate rises, to fall to nothing until the end
     augment: bool = False
 
     def network(self, data: Dataset) -> keras.Model:
@@ -46,8 +46,11 @@ class Recipe:
     def optimizer(self, steps_per_epoch: int) -> keras.optimizers.Optimizer:
         """Adam with this recipe's schedule, clipping and averaging."""
         rate: Any = self.learning_rate
-        if self.cosine:
-            rate = keras.optimizers.schedules.CosineDecay(rate, self.epochs * steps_per_epoch)
+        if self.warmup is not None:
+            rest = max(1, self.epochs * steps_per_epoch - self.warmup)
+            rate = keras.optimizers.schedules.CosineDecay(
+                0.0, rest, warmup_target=rate, warmup_steps=self.warmup
+            )
         elif self.drops:
             rate = keras.optimizers.schedules.PiecewiseConstantDecay(
                 [epoch * steps_per_epoch for epoch in self.drops],
@@ -83,10 +86,11 @@ RECIPES = {
         "convnet",
         {"width": 16},
         epochs=14,
-        learning_rate=2e-3,
-        cosine=True,
+        learning_rate=1e-3,
+        warmup=500,
         ema=0.99,
         steps=5,
+        capacity=1_000,
         input_noise=0.05,
         generative_weight=0.1,
     ),
