@@ -1,8 +1,10 @@
-"""Checks of a backbone: errors a user meets before training, instead of in the middle of it.
+"""Checks of backbones and names: errors a user meets at once, not in the middle of training.
 
 Not here: checks of data (`inputs.py`) and of settings (where the setting is).
 """
 
+import difflib
+from collections.abc import Collection
 from typing import Any
 
 import keras
@@ -74,3 +76,11 @@ def _last_layer(model: keras.Model) -> Any:
     layers = getattr(model, "layers", None)
     last = layers[-1] if layers else None
     return _last_layer(last) if isinstance(last, keras.Model) else last
+
+
+def check_known(what: str, name: str, known: Collection[str]) -> None:
+    """Raise `ValueError` with the nearest name if `name` is not among the `known`."""
+    if name not in known:
+        near = difflib.get_close_matches(name, known, n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        raise ValueError(f"Unknown {what} {name!r}.{hint} Known: {', '.join(known)}.")

@@ -3,13 +3,13 @@
 Not here: the training run (`training.py`).
 """
 
-import difflib
 from dataclasses import dataclass, field
 from typing import Any
 
 import keras
 
 from jem_tf import backbones
+from jem_tf.checks import check_known
 from jem_tf.data import Dataset
 from jem_tf.model import JEM
 from jem_tf.replay import ReplayBuffer
@@ -115,10 +115,7 @@ RECIPES = {
 
 def get(name: str) -> Recipe:
     """The recipe `name`; `ValueError` with near names if there is none."""
-    if name not in RECIPES:
-        near = difflib.get_close_matches(name, RECIPES, n=1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
-        raise ValueError(f"Unknown recipe {name!r}.{hint} Known: {', '.join(RECIPES)}.")
+    check_known("recipe", name, RECIPES)
     return RECIPES[name]
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from jem_tf.checks import check_known
 from jem_tf.evaluation.progress import bar
 
 ATTACKS = {
@@ -59,8 +60,7 @@ def attack(
     for the attacked inputs, if that is not what the attack follows: a noisy classifier is attacked
     through an average.
     """
-    if kind not in ATTACKS:
-        raise ValueError(f"Unknown attack {kind!r}. Known: {', '.join(ATTACKS)}.")
+    check_known("attack", kind, ATTACKS)
     if x.min() < bounds[0] or x.max() > bounds[1]:
         raise ValueError(
             f"Inputs must lie in `bounds` {bounds}. Received: {x.min():g} to {x.max():g}"
