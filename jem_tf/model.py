@@ -59,6 +59,8 @@ class JEM(Scoring, Fitting):
             the range of the data.
         generative_weight: how much log p(x) counts beside log p(y | x); the paper's is 1. A
             smaller one costs less accuracy, and learns the density more slowly.
+        lag: how far, in nats, the log density of samples may fall behind that of data before
+            learning it waits for them: chains that are stuck say nothing about it.
         seed: makes training repeatable; None takes one from Python's `random`, as Keras does.
     """
 
@@ -70,6 +72,7 @@ class JEM(Scoring, Fitting):
         start: Uniform | None = None,
         input_noise: float = 0.1,
         generative_weight: float = 1.0,
+        lag: float = 10.0,
         seed: int | None = None,
         **kwargs: Any,
     ):
@@ -78,6 +81,7 @@ class JEM(Scoring, Fitting):
         for name, value in (
             ("input_noise", input_noise),
             ("generative_weight", generative_weight),
+            ("lag", lag),
         ):
             if not value >= 0:
                 raise ValueError(f"`{name}` must not be negative. Received: {name}={value!r}")
@@ -94,6 +98,7 @@ class JEM(Scoring, Fitting):
         self.start = Uniform() if start is None else start
         self.input_noise = float(input_noise)
         self.generative_weight = float(generative_weight)
+        self.lag = float(lag)
         self.seed = random.randint(0, 2**31 - 1) if seed is None else int(seed)
         self.progress = State(name="progress")
         self.progress.assign(step=np.int64(0), step_size=np.float32(self.sampler.initial_step_size))
@@ -188,8 +193,12 @@ class JEM(Scoring, Fitting):
         )
         loss_gen = tf.where(chains > 0, loss_gen, 0.0)  # no samples yet, nothing to compare with
         penalty = sum(self.losses) / tf.distribute.get_strategy().num_replicas_in_sync
-        loss = loss_clf + self.generative_weight * loss_gen + penalty
-        gap, total = tf.unstack(_sum_replicas(tf.stack([loss_gen, loss])))
+        gap = _sum_replicas(loss_gen)
+        # From full weight at a gap of -lag down to none at -2 lag; NaN waits, too.
+        trust = tf.where(gap > -self.lag, 1.0, tf.maximum(2.0 + gap / self.lag, 0.0))
+        weight = self.generative_weight * tf.stop_gradient(trust)
+        loss = loss_clf + tf.math.multiply_no_nan(loss_gen, weight) + penalty
+        total = _sum_replicas(loss)
         rows = tf.shape(logits)[0]
         self._loss_tracker.update_state(total, sample_weight=rows)
         self._means["generative_loss"].update_state(gap, sample_weight=rows)
@@ -231,6 +240,7 @@ class JEM(Scoring, Fitting):
             **{n: keras.saving.serialize_keras_object(part) for n, part in parts.items()},
             "input_noise": self.input_noise,
             "generative_weight": self.generative_weight,
+            "lag": self.lag,
             "seed": self.seed,
         }
 
