@@ -118,6 +118,8 @@ def _evaluate(arguments: argparse.Namespace) -> None:
     for note in results["notes"]:
         print(f"Note: {note}")
     print(f"Wrote {out / 'report.html'} and {out / 'metrics.json'}")
+    if results["failed"]:
+        raise ValueError(f"These parts failed: {', '.join(results['failed'])}.")
 
 
 def _export(arguments: argparse.Namespace) -> None:
@@ -206,8 +208,8 @@ def _parser() -> argparse.ArgumentParser:
         "--ood",
         nargs="+",
         metavar="NAME",
-        help="sets that do not belong: patches, noise, constant, interpolations (default: these), "
-        "or any data set",
+        help="sets that do not belong: patches, noise, constant, interpolations (default: those "
+        "that suit the data), or any data set",
     )
     sub.add_argument(
         "--attacks",

@@ -52,16 +52,23 @@ class Dataset:
         return rows.batch(batch_size).prefetch(tf.data.AUTOTUNE)
 
     def arrays(self, split: str, limit: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """The first `limit` rows of a split in memory."""
+        """`limit` rows in memory, spread evenly over the split, which may be in order of class."""
         rows = self._split(split)
-        rows = rows if limit is None else rows.take(limit)
+        if limit is not None:
+            rows = rows.shard(stride(int(rows.cardinality()), limit), 0).take(limit)
         batches = list(rows.batch(1024).as_numpy_iterator())
-        return np.concatenate([x for x, _ in batches]), np.concatenate([y for _, y in batches])
+        x = np.concatenate([x for x, _ in batches]).astype(np.float32)
+        return x, np.concatenate([y for _, y in batches])
 
     def _split(self, split: str) -> tf.data.Dataset:
         if split not in ("train", "test"):
             raise ValueError(f'`split` must be "train" or "test". Received: split={split!r}')
         return getattr(self, split)
+
+
+def stride(total: int, limit: int) -> int:
+    """One row in so many gives `limit` rows from all over `total` (negative: unknown)."""
+    return max(1, total // limit)
 
 
 def load(name: str, data_dir: str | None = None, image_size: int | None = None) -> Dataset:
@@ -73,7 +80,7 @@ def load(name: str, data_dir: str | None = None, image_size: int | None = None) 
     images of folders and of TensorFlow Datasets, and is needed where they differ in size.
     """
     path = Path(name)
-    if name == "digits" or path.suffix == ".npz":
+    if not resizes(name):
         if image_size is not None:
             raise ValueError(f"`image_size` cannot resize {name!r}. Received: {image_size}")
         return _digits() if name == "digits" else _npz(path)
@@ -102,6 +109,8 @@ def ood_set(
     """
     rng = np.random.default_rng(seed)
     x, y = like.arrays("test", max(n, 1000))
+    if name == "constant" and len(like.shape) == 1:
+        raise ValueError("There is no `constant` set of vectors: it would be noise.")
     if name in ("noise", "constant"):
         shape = (n, *like.shape) if name == "noise" else (n, *[1] * (x.ndim - 2), like.shape[-1])
         axes = tuple(range(x.ndim - 1))
@@ -117,9 +126,10 @@ def ood_set(
             f"images, of shape {like.shape}. Received: {name!r}"
         )
     if name == "patches":
-        return _patches(like.shape, n, rng)
+        return _in_range(_patches(like.shape, n, rng), like.pixel_range)
+    size = like.shape[0] if resize and like.shape[0] == like.shape[1] and resizes(name) else None
     try:
-        other = load(name, data_dir).arrays("test", n)[0]
+        other = load(name, data_dir, size).arrays("test", n)[0]
     except UnknownDataset as error:
         raise UnknownDataset(name, SYNTHETIC) from error
     if other.shape[1:] != like.shape and not resize:
@@ -127,7 +137,14 @@ def ood_set(
             f"{name} has inputs of shape {other.shape[1:]}, {like.name} {like.shape}: resize them "
             "with --resize (resize=True)."
         )
-    return _in_shape(other, like.shape)
+    return _in_range(_in_shape(other, like.shape), like.pixel_range)
+
+
+def companions(like: Dataset) -> tuple[str, ...]:
+    """The `SYNTHETIC` sets that make sense beside `like`."""
+    if like.pixel_range is not None:
+        return SYNTHETIC
+    return ("noise", "interpolations") if len(like.shape) == 1 else SYNTHETIC[1:]
 
 
 class UnknownDataset(ValueError):
@@ -196,7 +213,7 @@ def _folder(path: Path, image_size: int | None) -> Dataset:
     common = {"image_size": size, "batch_size": None, "verbose": False, "seed": 0}
     if (path / "train").is_dir() and (path / "test").is_dir():
         train = image_dataset_from_directory(path / "train", **common)
-        test = image_dataset_from_directory(path / "test", **common)
+        test = image_dataset_from_directory(path / "test", shuffle=False, **common)
         if train.class_names != test.class_names:
             raise ValueError(
                 f"{str(path)!r} has classes {train.class_names} to train on and "
@@ -234,6 +251,7 @@ def _tfds(name: str, data_dir: str | None, image_size: int | None) -> Dataset:
         image = tf.cast(image, tf.float32)
         if image_size is not None:
             image = tf.image.resize(image, shape[:2], antialias=True)
+            image = tf.clip_by_value(image, 0.0, 255.0)  # it rounds beyond white
         return tf.ensure_shape(image / 127.5 - 1.0, shape), label
 
     splits = [s for s in ("train", "test", "validation") if s in builder.info.splits]
@@ -299,6 +317,17 @@ def _patches(shape: tuple[int, ...], n: int, rng: np.random.Generator) -> np.nda
         patch = photo[top : top + side, left : left + side]
         patches[i] = tf.image.resize(patch, shape[:2], method="area")
     return _in_shape(patches / 127.5 - 1.0, shape)
+
+
+def resizes(name: str) -> bool:
+    """Whether the data set `name` comes in any size."""
+    return name != "digits" and Path(name).suffix != ".npz"
+
+
+def _in_range(x: np.ndarray, pixel_range: tuple[float, float]) -> np.ndarray:
+    """Images in [-1, 1] between the numbers for black and white."""
+    low, high = pixel_range
+    return np.clip((low + (x + 1.0) * ((high - low) / 2.0)).astype(np.float32), low, high)
 
 
 def _in_shape(x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:

@@ -47,13 +47,20 @@ def input_score(logits_fn: LogitsFn, x: tf.Tensor, y: tf.Tensor | None = None) -
 
 def gradient(function: Callable[[tf.Tensor], tf.Tensor], x: tf.Tensor) -> tf.Tensor:
     """The gradient of `function`, one value for each row, by the rows of `x`."""
+    return value_and_gradient(function, x)[1]
+
+
+def value_and_gradient(
+    function: Callable[[tf.Tensor], tf.Tensor], x: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """The values of `function`, one for each row of `x`, and their gradients by the rows."""
     with tf.GradientTape(watch_accessed_variables=False) as tape:
         tape.watch(x)
         value = function(x)
     slope = tape.gradient(value, x)
     if slope is None:
         raise ValueError("The backbone has no gradient by its inputs, which must be real numbers.")
-    return slope
+    return value, slope
 
 
 def gradient_norm(logits_fn: LogitsFn, x: tf.Tensor, scale: tf.Tensor | float = 1.0) -> tf.Tensor:

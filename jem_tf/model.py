@@ -78,13 +78,12 @@ class JEM(Scoring, Fitting):
     ):
         super().__init__(**kwargs)
         check_backbone(backbone)
-        for name, value in (
-            ("input_noise", input_noise),
-            ("generative_weight", generative_weight),
-            ("lag", lag),
-        ):
-            if not value >= 0:
-                raise ValueError(f"`{name}` must not be negative. Received: {name}={value!r}")
+        if not input_noise >= 0 or not generative_weight >= 0 or not lag > 0:
+            raise ValueError(
+                "`input_noise` and `generative_weight` must not be negative, `lag` must be "
+                f"positive. Received: input_noise={input_noise!r}, "
+                f"generative_weight={generative_weight!r}, lag={lag!r}"
+            )
         for name, part, kind in (
             ("sampler", sampler, Sampler),
             ("buffer", buffer, ReplayBuffer),
@@ -194,10 +193,9 @@ class JEM(Scoring, Fitting):
         loss_gen = tf.where(chains > 0, loss_gen, 0.0)  # no samples yet, nothing to compare with
         penalty = sum(self.losses) / tf.distribute.get_strategy().num_replicas_in_sync
         gap = _sum_replicas(loss_gen)
-        # From full weight at a gap of -lag down to none at -2 lag; NaN waits, too.
-        trust = tf.where(gap > -self.lag, 1.0, tf.maximum(2.0 + gap / self.lag, 0.0))
-        weight = self.generative_weight * tf.stop_gradient(trust)
-        loss = loss_clf + tf.math.multiply_no_nan(loss_gen, weight) + penalty
+        # Full weight down to a gap of -lag, none from -2 lag on.
+        trust = tf.stop_gradient(tf.clip_by_value(2.0 + gap / self.lag, 0.0, 1.0))
+        loss = loss_clf + self.generative_weight * trust * loss_gen + penalty
         total = _sum_replicas(loss)
         rows = tf.shape(logits)[0]
         self._loss_tracker.update_state(total, sample_weight=rows)

@@ -17,7 +17,7 @@ import keras
 import numpy as np
 
 from jem_tf import pictures
-from jem_tf.data import Dataset
+from jem_tf.data import Dataset, UnknownDataset, resizes
 from jem_tf.data import load as load_data
 from jem_tf.export import export
 from jem_tf.inspection import newest
@@ -61,6 +61,7 @@ def train(
     config = {
         "version": VERSION,
         "data": source or {"dataset": data.name, "image_size": None},
+        "class_names": list(data.class_names),
         "objective": objective,
         "seed": seed,
         "recipe": dataclasses.asdict(recipe),
@@ -139,7 +140,7 @@ def load(path: str | Path) -> JEM:
         raise ValueError(f"There is no trained model at {str(file)!r}.")
     try:
         model = keras.saving.load_model(file)
-    except (zipfile.BadZipFile, KeyError, ValueError, OSError) as error:
+    except (zipfile.BadZipFile, KeyError, TypeError, ValueError, OSError) as error:
         raise ValueError(f"{str(file)!r} is not a model that Keras can load: {error}") from error
     if not isinstance(model, JEM):
         raise ValueError(f"{str(file)!r} holds a {type(model).__name__}, not a JEM.")
@@ -162,32 +163,45 @@ def data_of(run: str | Path, data_dir: str | None = None) -> Dataset:
 def data_for(
     target: str | Path, name: str | None, data_dir: str | None, image_size: int | None
 ) -> Dataset:
-    """The data set `name`, or the one that the model at `target` says it was trained on."""
-    if name is not None:
-        return load_data(name, data_dir, None if name == "digits" else image_size)
-    if (Path(target) / "config.json").is_file():
+    """The data set `name`, or the one that the model at `target` says it was trained on.
+
+    Images of other sizes are resized to `image_size`, where the set allows it.
+    """
+    if name is None and (Path(target) / "config.json").is_file():
         return data_of(target, data_dir)
-    try:
-        facts = newest(Path(target)) / "assets.extra" / "jem.json"
-        known = read_json(facts).get("data") if facts.is_file() else None
-    except ValueError:  # a file, or an endpoint
-        known = None
+    known = name or _facts(target).get("data")
     if known is None:
         raise ValueError(f"{str(target)!r} does not say what to test it on: give --dataset.")
-    return load_data(known, data_dir, image_size)
+    try:
+        return load_data(known, data_dir, image_size if resizes(known) else None)
+    except UnknownDataset as error:
+        if name is not None:
+            raise
+        raise ValueError(
+            f"{str(target)!r} was trained on {known!r}, which is no known set: give --dataset."
+        ) from error
 
 
 def check_comparable(run: str | Path, baseline: str | Path) -> None:
-    """Raise `ValueError` if two runs were trained on other classes."""
-    names = [Path(path) / "config.json" for path in (run, baseline)]
-    if not all(name.is_file() for name in names):
-        return
-    first, second = (read_json(name)["data"]["dataset"] for name in names)
-    if first != second:
+    """Raise `ValueError` if two models are known to have been trained on other classes."""
+    first, second = (_facts(path).get("class_names") for path in (run, baseline))
+    if first is not None and second is not None and first != second:
         raise ValueError(
-            f"The baseline {str(baseline)!r} was trained on other classes, those of {second!r}; "
-            f"{str(run)!r} on {first!r}."
+            f"The baseline {str(baseline)!r} was trained on other classes ({', '.join(second)}) "
+            f"than {str(run)!r} ({', '.join(first)})."
         )
+
+
+def _facts(target: str | Path) -> dict[str, Any]:
+    """What a run or an export says about itself; nothing for files and endpoints."""
+    config = Path(target) / "config.json"
+    if config.is_file():
+        return read_json(config)
+    try:
+        facts = newest(Path(target)) / "assets.extra" / "jem.json"
+    except ValueError:
+        return {}
+    return read_json(facts) if facts.is_file() else {}
 
 
 def export_run(

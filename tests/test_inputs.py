@@ -195,7 +195,7 @@ def test_a_later_fit_with_a_larger_batch_is_refused(make_model, blobs):
         model.fit(*blobs, batch_size=100, verbose=0)
 
 
-@pytest.mark.parametrize("name", ["input_noise", "generative_weight"])
+@pytest.mark.parametrize("name", ["input_noise", "generative_weight", "lag"])
 def test_negative_settings_are_refused(name, make_model):
     with pytest.raises(ValueError, match=f"{name}=-1"):
         make_model(**{name: -1})

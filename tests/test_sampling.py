@@ -106,9 +106,17 @@ def test_schedule_is_followed_along_the_chain():
 
 def test_self_tuning_step_size_follows_the_gap_and_stays_bounded():
     sampler = SGLD()
-    tune = lambda size, gap: float(sampler.tune(tf.constant(size), tf.constant(gap), {}))  # noqa: E731
+
+    def tune(size, gap, climbing=1.0):
+        stats = {"climbing": tf.constant(climbing)}
+        return float(sampler.tune(tf.constant(size), tf.constant(gap), stats))
+
     np.testing.assert_allclose(tune(1.0, -1e6), np.exp(0.02), rtol=1e-5)  # chains lag
     np.testing.assert_allclose(tune(1.0, 1e6), np.exp(-0.02), rtol=1e-5)  # chains overshoot
+    # Chains that lag and go up and down at random step across the peaks.
+    np.testing.assert_allclose(tune(1.0, -1e6, 0.5), np.exp(-0.02), rtol=1e-5)
+    assert tune(1.0, -1e6, 0.75) == 1.0
+    np.testing.assert_allclose(tune(1.0, 1e6, 0.2), np.exp(-0.02), rtol=1e-5)
     assert tune(10.0, -1e6) == 10.0
     assert tune(1e-3, 1e6) == pytest.approx(1e-3)
     assert tune(0.5, float("nan")) == 0.5
@@ -193,3 +201,13 @@ def test_gaussian_mixture_start_has_each_classs_moments(rank):
     np.testing.assert_allclose(compare(np.cov(x.T)), compare(expected), atol=0.2)
     without_labels = start.draw(2000, SEED).numpy()
     assert abs((without_labels[:, 2] > 5).mean() - 0.5) < 0.06
+
+
+def test_steps_across_a_peak_are_told_from_steps_up_to_it():
+    """log p(x) = -x² / 2 from x = 1: a step of 2.5 goes to -1.5, a step of 0.5 to 0.5."""
+    density = lambda x: -0.5 * tf.reduce_sum(x**2, axis=-1)  # noqa: E731
+    start = tf.ones([8, 1])
+    for step_size, expected in ((2.5, 0.0), (0.5, 1.0)):
+        sampler = SGLD(4, step_size, noise=0)
+        _, stats = sampler.run(density, start, tf.constant([0, 0]))
+        assert float(stats["climbing"]) == expected

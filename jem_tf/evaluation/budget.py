@@ -20,9 +20,11 @@ class Budget:
     boundary_steps: int = 1_000
     pointwise_rows: int = 8
     distal_steps: int = 100
-    per_class: int = 10  # samples of each class
+    per_class: int = 10  # samples of each class,
+    samples: int = 500  # and of all together, at most
+    train_rows: int = 20_000  # that samples are compared with
     sample_steps: int = 400
-    feature_rows: int = 2_000  # data and, at most, samples that the Fréchet distance compares
+    feature_rows: int = 2_000  # data that samples are compared with in features
 
 
 BUDGETS = {
@@ -39,6 +41,8 @@ BUDGETS = {
         pointwise_rows=50,
         distal_steps=200,
         per_class=50,
+        samples=5_000,
+        train_rows=60_000,
         feature_rows=10_000,
     ),
 }

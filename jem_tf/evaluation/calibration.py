@@ -45,7 +45,7 @@ class Selective:
 
 
 def classification(logits: np.ndarray, labels: np.ndarray) -> Classification:
-    """Accuracy, likelihood and Brier score, overall and by class."""
+    """Accuracy, likelihood and Brier score, overall and by class; every row has a label."""
     log_p = log_softmax(logits.astype(np.float64), axis=-1)
     classes, rows = log_p.shape[1], np.arange(len(labels))
     p = np.exp(log_p)

@@ -18,6 +18,7 @@ STYLE: dict[Any, Any] = {
     "grid.color": "#e6e6e6",
     "axes.axisbelow": True,
     "legend.frameon": False,
+    "text.parse_math": False,  # names may have dollars
     "svg.fonttype": "none",  # text stays text: small files, can be searched and read out
     "svg.hashsalt": "jem_tf",  # the same chart has the same bytes
 }

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from jem_tf.checks import check_known
-from jem_tf.data import SYNTHETIC, Dataset, ood_set
+from jem_tf.data import Dataset, companions, ood_set
 from jem_tf.evaluation import generation, parts, report, robustness
 from jem_tf.evaluation.budget import BUDGETS
 from jem_tf.evaluation.parts import Job
@@ -56,8 +56,8 @@ def evaluate(
     options: `seed`, `data_dir`, `resize` (inputs of other shapes), `features` (a file for
     `generation.inception`), `log` (the training's `log.csv`).
     """
+    ood = companions(data) if ood is None else tuple(ood)
     images = data.pixel_range is not None
-    ood = tuple(SYNTHETIC[0 if images else 1 :] if ood is None else ood)
     attacks = tuple((robustness.ATTACKS if images else ()) if attacks is None else attacks)
     check_known("budget", budget, BUDGETS)
     for name in attacks:
@@ -65,9 +65,9 @@ def evaluate(
     subjects = [subject] if baseline is None else [subject, baseline]
     for one in subjects:
         _check_subject(one, data)
-    if baseline is not None and baseline.name == subject.name:
-        baseline.name += " (baseline)"
-    job = Job(subjects, data, ood, attacks, BUDGETS[budget], Path(out), **options)
+    if len({one.name for one in subjects}) < len(subjects):
+        raise ValueError(f"Two models must have two names. Received: {subject.name!r} twice")
+    job = Job(subjects, data, attacks, BUDGETS[budget], Path(out), **options)
     # Everything named is loaded before anything is measured: a mistake should not cost minutes.
     extract = None if job.features is None else generation.inception(job.features)
     sets = {name: _outside(job, name) for name in ood}
@@ -83,6 +83,7 @@ def evaluate(
         "models": {one.name: {} for one in subjects},
         "notes": job.notes,
         "seconds": {},
+        "failed": {},
         "interrupted": None,
     }
     for one in subjects:
@@ -106,6 +107,9 @@ def evaluate(
                 if not any(results["models"].values()):
                     raise  # nothing to report
                 raise Interrupted(job.out / "report.html", name) from None
+            except Exception as error:  # of one part: the others can still be measured
+                results["failed"][name] = f"{type(error).__name__}: {error}"[:500]
+                say(f"{name} failed: {results['failed'][name]}")
             results["seconds"][name] = time.monotonic() - begin
             say(f"{name}: {results['seconds'][name]:.0f} s")
     finally:
@@ -123,7 +127,8 @@ def write(path: Path, value: Any) -> None:
 
 
 def _outside(job: Job, name: str) -> np.ndarray:
-    n = min(job.budget.rows, len(job.data.test))
+    total = int(job.data.test.cardinality())
+    n = job.budget.rows if total < 0 else min(job.budget.rows, total)
     return ood_set(name, job.data, n, job.seed, job.data_dir, job.resize)
 
 
@@ -131,8 +136,8 @@ def _check_subject(subject: Subject, data: Dataset) -> None:
     if tuple(subject.shape) != tuple(data.shape):
         raise ValueError(
             f"{subject.name} takes inputs of shape {tuple(subject.shape)}, {data.name} has "
-            f"{tuple(data.shape)}: --resize (resize=True when loading) brings images to the "
-            "model's shape."
+            f"{tuple(data.shape)}: --resize (`image_size` when loading) resizes square images "
+            "of folders and of TensorFlow Datasets."
         )
     if subject.num_classes != len(data.class_names):
         raise ValueError(

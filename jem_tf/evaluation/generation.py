@@ -31,7 +31,7 @@ class Neighbours:
 
     samples: float  # median Euclidean distance
     test: float
-    copies: float  # share of samples nearer than 99 % of the test rows are
+    copies: float  # share of samples at most as far as the nearest percent of test rows
 
 
 class Features(NamedTuple):
@@ -70,7 +70,7 @@ class Judge:
         ratio = [
             spread(flat[labels == k]) / spread(self.x[self.y == k])
             for k in np.unique(labels)
-            if (labels == k).sum() > 1
+            if (labels == k).sum() > 1 and (self.y == k).sum() > 1
         ]
         recognised = (self.predict(samples) == labels).mean()
         return SampleQuality(float(recognised), float(np.mean(ratio)) if ratio else float("nan"))
@@ -92,7 +92,7 @@ def neighbours(
         search = NearestNeighbors(n_neighbors=1).fit(flat[1])
         distance, nearest = search.kneighbors(flat[0])
         usual, _ = search.kneighbors(flat[2])
-    copies = (distance < np.quantile(usual, 0.01)).mean()
+    copies = (distance <= np.quantile(usual, 0.01)).mean()
     return (
         Neighbours(float(np.median(distance)), float(np.median(usual)), float(copies)),
         nearest[:, 0],

@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
 from jem_tf import pictures
-from jem_tf.data import Dataset, ood_set
+from jem_tf.data import Dataset, ood_set, stride
 from jem_tf.evaluation import calibration, generation, ood, robustness
 from jem_tf.evaluation.budget import Budget
 from jem_tf.evaluation.subjects import Subject
@@ -29,7 +28,6 @@ class Job:
 
     subjects: list[Subject]
     data: Dataset
-    ood: tuple[str, ...]
     attacks: tuple[str, ...]
     budget: Budget
     out: Path
@@ -48,12 +46,16 @@ def classify(job: Job) -> Found:
         found = subject.scores(test, f"{subject.name}: test rows", labelled=True)
         job.tested[subject.name] = found
         finite = np.isfinite(found["logits"]).all(1)
-        if not finite.all():
-            job.notes.append(
-                f"{subject.name}: {(~finite).sum()} test rows have logits that are "
-                "no numbers; they are left out of classification"
-            )
-        logits, y = found["logits"][finite], found["y"][finite]
+        usable = finite & (found["y"] >= 0)
+        for bad, what in ((~finite, "logits that are no numbers"), (found["y"] < 0, "no label")):
+            if bad.any():
+                job.notes.append(
+                    f"{subject.name}: {bad.sum()} test rows have {what}; they are left out of "
+                    "classification and calibration"
+                )
+        logits, y = found["logits"][usable], found["y"][usable]
+        if len(y) < 2:
+            continue
         confidence, right = calibration.confidence_of(logits, y)
         scaled, temperatures = calibration.cross_scaled(logits, y)
         after, _ = calibration.confidence_of(scaled, y)
@@ -74,7 +76,9 @@ def classify(job: Job) -> Found:
 
 def detect(job: Job, sets: dict[str, np.ndarray]) -> Found:
     for subject in job.subjects:
-        inside = {k: v[: job.budget.rows] for k, v in job.tested[subject.name].items()}
+        tested = job.tested[subject.name]
+        step = stride(len(tested["y"]), job.budget.rows)
+        inside = {k: v[::step][: job.budget.rows] for k, v in tested.items()}
         outside = {name: subject.scores(x, f"{subject.name}: {name}") for name, x in sets.items()}
         detections = {
             kind: {
@@ -108,16 +112,18 @@ def attack(job: Job) -> Found:
     if job.data.pixel_range is None:
         job.notes.append("robustness: only measured for images, where sizes have a meaning")
         return
-    x, y = job.data.arrays("test", max(job.budget.attack_rows, 500))
+    x, y = _labelled(*job.data.arrays("test", max(job.budget.attack_rows, 500)))
     for subject in job.subjects:
         curves: dict[str, list[robustness.Curve]] = {}
+        before = list(job.notes)
         for variant, curve in _curves(job, subject, x, y):
             curves.setdefault(variant, []).append(curve)
+            job.notes[:] = before + [
+                " ".join(filter(None, (subject.name, name))) + f": {warning}"
+                for name, found in curves.items()
+                for warning in [w for c in found for w in c.warnings] + robustness.compare(found)
+            ]
             yield subject.name, {"robustness": curves}
-        for variant, found in curves.items():
-            warnings = [w for curve in found for w in curve.warnings]
-            warnings += robustness.compare(found)
-            job.notes += [f"{subject.name} {variant}: {w}" for w in warnings]
         if subject.network is not None and job.attacks:
             yield subject.name, {"distal": _distal(job, subject)}
 
@@ -127,13 +133,24 @@ def _curves(
 ) -> Iterator[tuple[str, robustness.Curve]]:
     budget, bounds = job.budget, job.data.pixel_range or (-1.0, 1.0)
     rows = {"boundary": budget.boundary_rows, "pointwise": budget.pointwise_rows}
-    network = subject.network or _asked(subject)
     for kind in job.attacks:
         if kind in robustness.WHITE_BOX and subject.network is None:
             continue
         n = rows.get(kind, budget.attack_rows)
         steps = budget.boundary_steps if kind == "boundary" else budget.attack_steps
-        yield "", robustness.attack(kind, network, x[:n], y[:n], bounds, steps=steps, starts=x)
+        yield (
+            "",
+            robustness.attack(
+                kind,
+                subject.network,
+                x[:n],
+                y[:n],
+                bounds,
+                steps=steps,
+                starts=x,
+                answer=None if subject.network else subject.answer,
+            ),
+        )
     if subject is not job.subjects[0] or subject.jem is None or not subject.samples:
         return
     n = budget.refine_rows
@@ -165,8 +182,8 @@ def _distal(job: Job, subject: Subject) -> dict[str, Any]:
     name = f"distal_{job.subjects.index(subject)}.png"
     pictures.save_grid(_pixels(job, found), len(classes), job.out / name)
     kind = subject.kinds[0]
-    threshold = np.quantile(job.tested[subject.name][kind], 0.05)
-    flagged = (subject.scores(found)[kind] < threshold).mean()
+    threshold = np.nanquantile(job.tested[subject.name][kind], 0.05)
+    flagged = (~(subject.scores(found)[kind] >= threshold)).mean()  # NaN, too, as exports do
     return {
         "picture": name,
         "confidence": confidence.tolist(),
@@ -180,15 +197,23 @@ def generate(job: Job, extract: generation.Extractor | None) -> Found:
     subject, budget, data = job.subjects[0], job.budget, job.data
     if not subject.samples:  # a plain classifier has no density to show
         return
-    labels = np.repeat(np.arange(subject.num_classes), budget.per_class)
-    x, y = data.arrays("train", max(10_000, budget.feature_rows))
-    x_test, y_test = data.arrays("test", budget.feature_rows)
+    per_class = max(1, min(budget.per_class, budget.samples // subject.num_classes))
+    labels = np.repeat(np.arange(subject.num_classes), per_class)
+    x, y = _labelled(*data.arrays("train", budget.train_rows))
+    x_test, y_test = _labelled(*data.arrays("test", budget.feature_rows))
     samples = subject.sample(labels, job.seed, budget.sample_steps)
+    finite = np.isfinite(samples).all(tuple(range(1, samples.ndim)))
+    if not finite.all():
+        job.notes.append(f"{subject.name}: {(~finite).sum()} samples are no numbers")
+        if not finite.any():
+            return
+        samples, labels = samples[finite], labels[finite]
     judge = generation.Judge(x, y)
     near, index = generation.neighbours(samples, x, x_test)
     found: dict[str, Any] = {
-        "steps": budget.sample_steps,
+        "steps": subject.sample_steps or budget.sample_steps,
         "samples": len(samples),
+        "train_rows": len(x),
         "quality": judge.quality(samples, labels),
         "judge_accuracy": float((judge.predict(x_test) == y_test).mean()),
         "neighbours": near,
@@ -200,8 +225,11 @@ def generate(job: Job, extract: generation.Extractor | None) -> Found:
         found["buffer"] = {"chains": len(chains), "quality": judge.quality(chains, seen)}
     yield subject.name, {"generation": found}
     if data.pixel_range is not None:
-        found["pictures"] = _pictures(job, subject, samples, x[index], x_test, chains)
+        found["pictures"] = _pictures(job, subject, samples, labels, x[index], chains)
         yield subject.name, {"generation": found}
+        if subject.jem is not None:
+            found["pictures"]["chains"] = _animation(job, subject)
+            yield subject.name, {"generation": found}
     found["features"] = _features(job, subject, extract, samples, (x, y), x_test)
     yield subject.name, {"generation": found}
 
@@ -210,37 +238,40 @@ def _pictures(
     job: Job,
     subject: Subject,
     samples: np.ndarray,
+    labels: np.ndarray,
     nearest: np.ndarray,
-    test: np.ndarray,
     chains: np.ndarray | None,
 ) -> dict[str, str]:
-    """Grids and an animation; the names of their files."""
-    per_class = job.budget.per_class
-    by_class = samples.reshape(subject.num_classes, per_class, *subject.shape)
+    """Grids of images; the names of their files."""
+    rows = [samples[labels == k][:10] for k in range(min(subject.num_classes, 10))]
+    width = min(map(len, rows))
     some = np.arange(0, len(samples), max(1, len(samples) // 10))[:10]
-    grids = {
-        "samples": (by_class[:10, :10].reshape(-1, *subject.shape), min(per_class, 10)),
-        "neighbours": (np.concatenate([samples[some], nearest[some]]), len(some)),
-    }
+    grids = {"neighbours": (np.concatenate([samples[some], nearest[some]]), len(some))}
+    if width:
+        grids["samples"] = (np.concatenate([row[:width] for row in rows]), width)
     if chains is not None:
         grids["buffer"] = (chains[:50], 10)
     if "log_density" in subject.kinds:
-        order = np.argsort(job.tested[subject.name]["log_density"][: len(test)])
+        test, _ = job.data.arrays("test", job.budget.feature_rows)
+        density = job.tested[subject.name]["log_density"]
+        density = density[:: stride(len(density), job.budget.feature_rows)][: len(test)]
+        order = np.argsort(np.where(np.isfinite(density), density, -np.inf))
         ends = min(10, len(order))
-        likely = np.concatenate([order[::-1][:ends], order[:ends]])
-        grids["likely"] = (test[likely], ends)
-    names = {}
+        grids["likely"] = (test[np.concatenate([order[::-1][:ends], order[:ends]])], ends)
     for name, (images, columns) in grids.items():
-        names[name] = f"{name}.png"
-        pictures.save_grid(_pixels(job, images), columns, job.out / names[name])
-    if subject.jem is not None:
-        classes = np.arange(min(subject.num_classes, 10))
-        frames = generation.chain_frames(
-            subject.jem, classes, job.budget.sample_steps, 40, job.seed
-        )
-        pictures.save_animation(_pixels(job, frames), len(classes), job.out / "chains.gif")
-        names["chains"] = "chains.gif"
-    return names
+        pictures.save_grid(_pixels(job, images), columns, job.out / f"{name}.png")
+    return {name: f"{name}.png" for name in grids}
+
+
+def _animation(job: Job, subject: Subject) -> str:
+    classes = np.arange(min(subject.num_classes, 10))
+    frames = generation.chain_frames(subject.jem, classes, job.budget.sample_steps, 40, job.seed)
+    pictures.save_animation(_pixels(job, frames), len(classes), job.out / "chains.gif")
+    return "chains.gif"
+
+
+def _labelled(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    return x[y >= 0], y[y >= 0]
 
 
 def _features(
@@ -254,20 +285,25 @@ def _features(
     """FID and Inception score of the samples, and of as much data for comparison."""
     space = "a small classifier trained on the data"
     if extract is None:
-        extract = generation.small_classifier(train[0], train[1], subject.num_classes, job.seed)
+        extract = generation.small_classifier(
+            _pixels(job, train[0]), train[1], subject.num_classes, job.seed
+        )
     else:
         space = Path(str(job.features)).name
-    real, held, fake = (extract(x) for x in (train[0][: job.budget.feature_rows], test, samples))
-    noise = extract(ood_set("noise", job.data, len(samples), job.seed))
+    n = min(len(samples), len(test))
+    real = extract(_pixels(job, train[0][: job.budget.feature_rows]))
+    noise = ood_set("noise", job.data, n, job.seed)
+    fake, held, wrong = (extract(_pixels(job, x)) for x in (samples[:n], test[:n], noise))
     return {
         "space": space,
-        "published": job.features is not None,
-        "samples": len(samples),
+        # Published figures are about the frozen graph and tens of thousands of samples.
+        "published": Path(str(job.features)).suffix == ".pb" and n >= 10_000,
+        "samples": n,
         "fid": generation.frechet(real.values, fake.values),
-        "fid_test": generation.frechet(real.values, held.values[: len(samples)]),
-        "fid_noise": generation.frechet(real.values, noise.values),
+        "fid_test": generation.frechet(real.values, held.values),
+        "fid_noise": generation.frechet(real.values, wrong.values),
         "inception_score": generation.inception_score(fake.probabilities),
-        "inception_score_test": generation.inception_score(held.probabilities[: len(samples)]),
+        "inception_score_test": generation.inception_score(held.probabilities),
     }
 
 
@@ -276,37 +312,26 @@ def train_log(job: Job) -> Found:
         return
     with Path(job.log).open() as file:
         rows = list(csv.DictReader(file))
+    whole = [row for row in rows if None not in row.values()]  # not cut by an interruption
     curves = {}
-    for key in rows[0] if rows else ():
+    for key in whole[0] if whole else ():
         try:
-            curves[key] = [float(row[key]) for row in rows]
-        except (TypeError, ValueError):
-            continue  # a line cut short by an interruption, or not numbers
+            curves[key] = [float(row[key]) for row in whole]
+        except ValueError:
+            continue  # not numbers
     yield job.subjects[0].name, {"training": curves}
 
 
-def _asked(subject: Subject) -> robustness.Network:
-    """A subject without gradients as a function of tensors."""
-
-    def ask(x: np.ndarray) -> np.ndarray:
-        return np.asarray(subject.score_batch(x)["logits"], np.float32)
-
-    def network(x: tf.Tensor) -> tf.Tensor:
-        return tf.ensure_shape(tf.numpy_function(ask, [x], tf.float32), [None, subject.num_classes])
-
-    return network
-
-
 def _pixels(job: Job, images: np.ndarray) -> np.ndarray:
-    """Images in the range of the data as images in [-1, 1]."""
+    """Images in the range of the data as images in [-1, 1]; other inputs as they are."""
     low, high = job.data.pixel_range or (-1.0, 1.0)
     return (images - low) * (2.0 / (high - low)) - 1.0
 
 
 def _histogram(scores: dict[str, np.ndarray]) -> dict[str, Any]:
-    """Shares of each set in common bins, which leave out the last percent at both ends."""
+    """Shares of each set in common bins; the outer ones hold the last percent at both ends."""
     finite = {name: values[np.isfinite(values)] for name, values in scores.items()}
-    ends = [np.quantile(v, [0.01, 0.99]) for v in finite.values() if len(v)]
+    ends = [np.quantile(v, [0.01, 0.99]) for v in finite.values() if len(v)] or [np.zeros(2)]
     low, high = np.min([e[0] for e in ends]), np.max([e[1] for e in ends])
     edges = np.linspace(low, max(high, low + 1e-6), HISTOGRAM_BINS + 1)
     counts = {

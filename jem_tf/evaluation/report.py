@@ -118,7 +118,7 @@ def answers(results: dict[str, Any]) -> list[tuple[str, str]]:
         ),
         None,
     )
-    if kind:
+    if kind and model["ood"][kind]:
         sets = model["ood"][kind]
         worst = min(sets, key=lambda s: sets[s]["auroc"])
         found.append(
@@ -137,8 +137,8 @@ def answers(results: dict[str, Any]) -> list[tuple[str, str]]:
         found.append(
             (
                 "How easily is it fooled?",
-                f"With every pixel changed by up to 12 of 255 gray levels, in the way that hurts "
-                f"most, it is still right in {_percent(fooled)} of cases"
+                f"With every pixel changed by up to 12 of 255 gray levels, by the strongest attack "
+                f"that was tried, it is still right in {_percent(fooled)} of cases"
                 f"{beside(accuracy_at(other, 'linf', 12 / 255), _percent)}.",
             )
         )
@@ -150,8 +150,9 @@ def answers(results: dict[str, Any]) -> list[tuple[str, str]]:
                 f"Of {made['samples']} samples that it drew from noise, another classifier "
                 f"recognised {_percent(made['quality']['recognised'])} as the class they were "
                 f"meant to be (of real data, {_percent(made['judge_accuracy'])}). They are "
-                f"{made['quality']['diversity']:.2f} times as diverse as the data, and "
-                f"{_percent(made['neighbours']['copies'])} are nearly copies of training images.",
+                f"{_number(made['quality']['diversity'])} times as diverse as the data, and "
+                f"{_percent(made['neighbours']['copies'])} are as near to a training input as the "
+                "nearest 1 % of test inputs are.",
             )
         )
     return found

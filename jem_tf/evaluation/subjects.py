@@ -6,7 +6,7 @@ gradients, refined inputs and samples where its kind allows.
 
 import json
 import zipfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
@@ -31,8 +31,8 @@ class Subject:
     """A classifier under test; `name` heads its column in the report.
 
     ```python
-    subject = subjects.of(keras_model, "mine")   # or subjects.open("saved_models/digits")
-    subject.scores(x)["gradient_norm"]           # arrays, or a tf.data.Dataset of batches
+    subject = evaluation.of(keras_model, "mine")  # or open_subject("saved_models/digits")
+    subject.scores(x)["gradient_norm"]            # arrays, or a tf.data.Dataset of batches
     ```
     """
 
@@ -42,11 +42,16 @@ class Subject:
     kinds: tuple[str, ...] = maths.OOD_SCORES  # the OOD scores it can give
     network: Callable[[tf.Tensor], tf.Tensor] | None = None  # logits with gradients by inputs
     jem: Any = None  # the model itself, if it is a JEM in this process
+    sample_steps: int | None = None  # of its samples, if it decides that itself
     lacks: tuple[str, ...] = ()  # what it cannot do and why, in words
 
     def score_batch(self, x: np.ndarray) -> dict[str, Any]:
         """`logits`, and `gradient_norm` if it is among `kinds`, of one batch."""
         raise NotImplementedError
+
+    def answer(self, x: np.ndarray) -> np.ndarray:
+        """Logits of one batch."""
+        return np.asarray(self.score_batch(x)["logits"])
 
     def sample(self, labels: np.ndarray, seed: int, steps: int) -> np.ndarray:
         """A sample of p(x | y) for each label."""
@@ -64,7 +69,9 @@ class Subject:
             inputs.check_shape(rows.shape[1:], self.shape)
             found = self.score_batch(rows)
             if labelled:
-                found["y"] = labels
+                if labels is None:
+                    raise ValueError("The rows to test on have no labels.")
+                found["y"] = inputs.check_labels(np.asarray(labels), self.num_classes)
             for key, value in found.items():
                 parts.setdefault(key, []).append(np.asarray(value))
         joined = {key: np.concatenate(values) for key, values in parts.items()}
@@ -79,17 +86,29 @@ class InProcess(Subject):
 
     def __init__(self, model: keras.Model, name: str, scale: Any = 1.0):
         self.name = name
-        network = getattr(model, "backbone", model)
+        network = model
         if hasattr(model, "run_chains"):
-            self.jem, scale = model, model.start.scale
-        self.shape = tuple(network.input_shape[1:])
-        self.num_classes = int(network.output_shape[-1])
+            self.jem, network, scale = model, model.backbone, model.start.scale
+            self.shape, self.num_classes = model.example_shape, model.num_classes
+        else:
+            self.shape = _shape_of(model, name)
         probe = np.random.default_rng(0).normal(size=(8, *self.shape)).astype(np.float32)
         output = np.asarray(network(probe, training=False))
+        if output.ndim != 2 or output.shape[1] < 2:
+            raise ValueError(
+                f"{name} must return [batch, classes], at least two. Received: {output.shape}"
+            )
+        self.num_classes = output.shape[1]
         normalised = are_probabilities(output)  # so that log p(x) is lost
         if normalised:
             self.kinds = ("max_probability",)
             self.lacks = ("log p(x) and its gradient: the network ends in probabilities",)
+        elif (output >= 0).all() and (output <= 1).all() and output.std() > 0:
+            raise ValueError(
+                f"{name} returns values in [0, 1] that are no probabilities of one class each; "
+                "remove the sigmoid. "
+                f"Received: {np.array2string(output[0], precision=3, threshold=6)}"
+            )
 
         def logits(x: tf.Tensor) -> tf.Tensor:
             values = tf.cast(network(x, training=False), tf.float32)
@@ -130,36 +149,35 @@ class Signatures(Subject):
     def __init__(self, name: str, signatures: dict[str, tuple[dict[str, Any], set[str]]]):
         self.name = name
         self.signatures = signatures  # name: ({input: shape without batch}, outputs)
-        source = next(
-            (
-                (s, output)
-                for s, output in (
-                    ("logits", "logits"),
-                    ("serving_default", "logits"),
-                    ("serving_default", "probabilities"),
-                )
-                if output in signatures.get(s, ({}, set()))[1] and len(signatures[s][0]) == 1
-            ),
-            None,
-        )
+        source = next(iter(_sources(signatures)), None)
         if source is None:
             raise ValueError(
-                f"{name} has no signature that gives `logits` or `probabilities` of one input. "
-                f"Its signatures: {_listed(signatures)}"
+                f"{name} has no signature that gives `logits` or `probabilities` of one input of "
+                f"floats of known size. Its signatures: {_listed(signatures)}"
             )
         self._signature, self._output = source
         self._input, shape = next(iter(signatures[self._signature][0].items()))
-        self.shape = tuple(shape)
+        self.shape = tuple(shape or ())
+        probe = np.random.default_rng(0).normal(size=(4, *self.shape)).astype(np.float32)
+        values = np.asarray(self.call(self._signature, **{self._input: probe})[self._output])
+        if values.ndim != 2 or values.shape[1] < 2:
+            raise ValueError(
+                f"{name} must return [batch, classes], at least two. Received: {values.shape}"
+            )
+        self.num_classes = values.shape[1]
+        self._normalised = are_probabilities(values)
         scored = "gradient_norm" in signatures.get("ood_score", ({}, set()))[1]
-        if self._output == "probabilities":
+        if self._normalised:
             self.kinds = ("max_probability",)
             self.lacks = ("log p(x): there is no signature with logits",)
         elif not scored:
             self.kinds = ("log_density", "max_probability")
         if not scored:
             self.lacks = (*self.lacks, "the gradient norm: there is no signature `ood_score`")
-        probe = self.score_batch(np.zeros((1, *self.shape), np.float32))
-        self.num_classes = probe["logits"].shape[-1]
+        self.lacks = (
+            *self.lacks,
+            "attacks through refinement, chains and buffer: only of runs and `.keras` files",
+        )
 
     @property
     def samples(self) -> bool:
@@ -169,14 +187,16 @@ class Signatures(Subject):
         """The outputs of `signature`, by name."""
         raise NotImplementedError
 
+    def answer(self, x: Any) -> np.ndarray:
+        inputs = np.asarray(x, np.float32)
+        values = np.asarray(self.call(self._signature, **{self._input: inputs})[self._output])
+        return np.log(np.maximum(values, 1e-30)) if self._normalised else values
+
     def score_batch(self, x: Any) -> dict[str, Any]:
-        x = np.asarray(x, np.float32)
-        values = np.asarray(self.call(self._signature, **{self._input: x})[self._output])
-        if self._output == "probabilities":
-            return {"logits": np.log(np.maximum(values, 1e-30))}
-        found = {"logits": values}
+        found = {"logits": self.answer(x)}
         if "gradient_norm" in self.kinds:
-            found["gradient_norm"] = self.call("ood_score", inputs=x)["gradient_norm"]
+            scores = self.call("ood_score", inputs=np.asarray(x, np.float32))
+            found["gradient_norm"] = scores["gradient_norm"]
         return found
 
     def sample(self, labels: np.ndarray, seed: int, steps: int) -> np.ndarray:
@@ -196,17 +216,21 @@ class Exported(Signatures):
         path = newest(Path(directory))
         self._loaded = tf.saved_model.load(str(path))
         facts = path / "assets.extra" / "jem.json"
-        self.facts = json.loads(facts.read_text()) if facts.is_file() else {}
+        if facts.is_file():
+            self.sample_steps = json.loads(facts.read_text()).get("sample_steps")
         signatures = {
             name: (
-                {k: s.shape[1:] for k, s in f.structured_input_signature[1].items()},
+                {
+                    k: _known_shape(s.shape, s.dtype)
+                    for k, s in f.structured_input_signature[1].items()
+                },
                 set(f.structured_outputs),
             )
             for name, f in self._loaded.signatures.items()
         }
         super().__init__(str(directory), signatures)
-        if self._output == "logits":
-            self.network = lambda x: self.call(self._signature, **{self._input: x})["logits"]
+        if not self._normalised:
+            self.network = lambda x: self.call(self._signature, **{self._input: x})[self._output]
 
     def call(self, signature: str, **arguments: Any) -> dict[str, Any]:
         tensors = {k: tf.convert_to_tensor(v) for k, v in arguments.items()}
@@ -240,7 +264,10 @@ class Remote(Signatures):
         answer.metadata["signature_def"].Unpack(found)
         signatures = {
             name: (
-                {k: [d.size for d in t.tensor_shape.dim[1:]] for k, t in s.inputs.items()},
+                {
+                    k: _known_shape(tf.TensorShape(t.tensor_shape), tf.as_dtype(t.dtype))
+                    for k, t in s.inputs.items()
+                },
                 set(s.outputs),
             )
             for name, s in found.signature_def.items()
@@ -257,7 +284,8 @@ class Remote(Signatures):
         request.model_spec.signature_name = signature
         for key, value in arguments.items():
             request.inputs[key].CopyFrom(tf.make_tensor_proto(value))
-        answer = self._ask(self._stub.Predict, request)
+        deadline = DEADLINE * (10 if signature == "sample" else 1)  # hundreds of steps
+        answer = self._ask(self._stub.Predict, request, deadline)
         return {key: tf.make_ndarray(value) for key, value in answer.outputs.items()}
 
     def _specify(self, request: Any) -> None:
@@ -265,11 +293,11 @@ class Remote(Signatures):
         if self._version:
             request.model_spec.version.value = int(self._version[0])
 
-    def _ask(self, method: Any, request: Any) -> Any:
+    def _ask(self, method: Any, request: Any, deadline: float = DEADLINE) -> Any:
         import grpc
 
         try:
-            return method(request, timeout=DEADLINE, wait_for_ready=False)
+            return method(request, timeout=deadline)
         except grpc.RpcError as error:
             raise OSError(
                 f"{self._address} answers {error.code().name}: {error.details()}"  # type: ignore
@@ -303,7 +331,7 @@ def open_subject(target: str | Path, scale: Any = 1.0) -> Subject:
         raise ValueError(f"There is no trained model at {str(path)!r}.")
     try:
         model = keras.saving.load_model(path)
-    except (zipfile.BadZipFile, KeyError, ValueError, OSError) as error:
+    except (zipfile.BadZipFile, KeyError, TypeError, ValueError, OSError) as error:
         raise ValueError(f"{str(path)!r} is not a model that Keras can load: {error}") from error
     return of(model, str(path), scale)
 
@@ -312,9 +340,41 @@ def _batches(x: Any) -> tuple[Iterable[tuple[Any, Any]], int | None]:
     """Pairs of inputs and labels, and how many; a `tf.data.Dataset` comes in its own batches."""
     if isinstance(x, tf.data.Dataset):
         count = int(x.cardinality())
+        if count == tf.data.INFINITE_CARDINALITY:
+            raise ValueError("The data set is infinite: pass `data.take(batches)`.")
         return (inputs.unpack(item)[:2] for item in x), count if count >= 0 else None
     x, y = x if isinstance(x, tuple) else (x, None)
     return inputs.batches_of(x, y, BATCH_SIZE), -(-len(x) // BATCH_SIZE)
+
+
+def _shape_of(model: keras.Model, name: str) -> tuple[int, ...]:
+    shape = getattr(model, "input_shape", None)
+    if not isinstance(shape, tuple) or None in shape[1:]:
+        raise ValueError(
+            f"{name} must take one input of known size, such as a model that begins with "
+            f"keras.Input. Received: input shape {shape}"
+        )
+    return shape[1:]
+
+
+def _known_shape(shape: tf.TensorShape, dtype: tf.DType) -> list[int] | None:
+    """The shape of a row; None if it is not floats, or its size is not known."""
+    if dtype != tf.float32 or not shape.rank or shape.rank < 2 or None in shape[1:].as_list():
+        return None
+    return shape[1:].as_list()
+
+
+def _sources(signatures: dict[str, tuple[dict[str, Any], set[str]]]) -> Iterator[tuple[str, str]]:
+    """Signatures and their outputs that may be logits or probabilities, the best first."""
+    wanted = [("logits", "logits"), ("serving_default", "logits")]
+    wanted += [("serving_default", "probabilities")]
+    for name in ("serving_default", *signatures):  # Keras' own exports have one, `output_0`
+        outputs = signatures.get(name, ({}, set()))[1]
+        wanted += [(name, "output_0")] if outputs == {"output_0"} else []
+    for name, output in wanted:
+        takes, outputs = signatures.get(name, ({}, set()))
+        if output in outputs and [s is not None for s in takes.values()] == [True]:
+            yield name, output
 
 
 def _split(labels: np.ndarray, size: int = 50) -> list[np.ndarray]:

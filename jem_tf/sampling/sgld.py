@@ -9,7 +9,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from jem_tf.energy import gradient
+from jem_tf.energy import value_and_gradient
 from jem_tf.randomness import fold_in, normal
 from jem_tf.sampling.sampler import LogDensityFn, Sampler, check_positive
 
@@ -34,6 +34,8 @@ class SGLD(Sampler):
             small steps sample the density itself.
         clip: largest change of a value by the gradient in one step, before noise.
     """
+
+    diagnostics = ("climbing",)  # share of chains that end above their start, in log density
 
     def __init__(
         self,
@@ -60,13 +62,14 @@ class SGLD(Sampler):
 
     def step(
         self, log_density: LogDensityFn, x: tf.Tensor, seed: tf.Tensor, step_size: tf.Tensor
-    ) -> tf.Tensor:
-        """One update of every chain in `x`."""
-        drift = step_size * gradient(log_density, x)
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """One update of every chain in `x`, and the log densities before it."""
+        value, slope = value_and_gradient(log_density, x)
+        drift = step_size * slope
         if self.clip is not None:
             drift = tf.clip_by_value(drift, -self.clip, self.clip)
         noise = tf.sqrt(2.0 * step_size) if self.noise == TIED else self.noise
-        return x + drift + noise * normal(tf.shape(x), seed)
+        return x + drift + noise * normal(tf.shape(x), seed), value
 
     def run(
         self,
@@ -81,30 +84,39 @@ class SGLD(Sampler):
         `seed` is `[2]` for all chains, or `[n, 2]` with one for each.
         """
 
-        def body(index: tf.Tensor, x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        def body(index: tf.Tensor, x: tf.Tensor, first: tf.Tensor, _: tf.Tensor) -> tuple:
             step_seed = fold_in(seed, index)
             size = self.step_size_at(index, step_size)
-            return index + 1, self.step(log_density, x, step_seed, size)
+            x, value = self.step(log_density, x, step_seed, size)
+            return index + 1, x, tf.where(index == 0, value, first), value
 
         total = self.steps if steps is None else steps
+        zeros = tf.zeros(tf.shape(x)[:1])
         # A `tf.while_loop`, because Keras traces `train_step` with AutoGraph off.
-        _, x = tf.while_loop(
-            lambda index, _: index < total, body, (tf.constant(0), x), parallel_iterations=1
+        _, x, first, last = tf.while_loop(
+            lambda index, *_: index < total,
+            body,
+            (tf.constant(0), x, zeros, zeros),
+            parallel_iterations=1,
         )
-        return x, {}
+        climbing = tf.reduce_mean(tf.cast(last >= first, tf.float32))
+        return x, {"climbing": tf.where(tf.size(zeros) > 0, climbing, 0.0)}
 
     def first_step_size(self, scores: tf.Tensor) -> tf.Tensor:
         """1, as in the paper, or less where that would throw chains across the data's range."""
         largest = 0.1 / tf.sqrt(tf.reduce_mean(scores**2))  # moves a value by 0.1 on average
         return tf.clip_by_value(largest, self.step_size_bounds[0], self.initial_step_size)
 
-    def tune(self, step_size: tf.Tensor, gap: tf.Tensor, _: dict[str, tf.Tensor]) -> tf.Tensor:
+    def tune(self, step_size: tf.Tensor, gap: tf.Tensor, stats: dict[str, tf.Tensor]) -> tf.Tensor:
         """The next step size, given gap = mean log p(samples) - mean log p(data).
 
-        Chains that lag behind the model (gap < 0) take larger steps, chains that overshoot
-        the data's density smaller ones.
+        Chains beyond the data's density (gap > 0) take smaller steps. Chains that lag behind
+        it take larger ones as long as nearly all of them climb, and smaller ones where they
+        do not: then steps are so large that they lead across the peaks, and larger ones would
+        only make it worse.
         """
-        return self.bounded(step_size, 0.02 * tf.tanh(-gap))
+        climbs = tf.clip_by_value(4.0 * stats["climbing"] - 3.0, -1.0, 1.0)  # 0 at 75 %
+        return self.bounded(step_size, 0.02 * tf.tanh(-gap) * tf.where(gap < 0.0, climbs, 1.0))
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "noise": self.noise, "clip": self.clip}

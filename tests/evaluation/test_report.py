@@ -6,7 +6,7 @@ import shutil
 import numpy as np
 import pytest
 
-from jem_tf import cli, evaluation
+from jem_tf import cli, evaluation, training
 from jem_tf.evaluation import charts, report, robustness
 
 HEADINGS = (
@@ -88,7 +88,7 @@ def test_an_interruption_keeps_what_was_finished(trained, tmp_path, monkeypatch,
         calls.append(arguments[0])
         if len(calls) > 1:
             raise KeyboardInterrupt
-        return robustness.Curve("linf", [0.0, 1.0], [1.0, 0.0], 1, [])
+        return robustness.Curve("linf", [0.0, 1.0], [1.0, 0.0], 1, 0.5, ["weak"])
 
     monkeypatch.setattr(robustness, "attack", interrupted)
     out = tmp_path / "report"
@@ -98,9 +98,67 @@ def test_an_interruption_keeps_what_was_finished(trained, tmp_path, monkeypatch,
     assert "while measuring robustness" in error and str(out / "report.html") in error
     (model,) = json.loads((out / "metrics.json").read_text())["models"].values()
     assert "ood" in model and [c["attack"] for c in model["robustness"][""]] == ["linf"]
+    assert any("weak" in note for note in json.loads((out / "metrics.json").read_text())["notes"])
     page = (out / "report.html").read_text()
     assert "<strong>Interrupted</strong> while measuring robustness" in page
     assert "<h2>Calibration</h2>" in page and "<h2>Samples</h2>" not in page
+
+
+def test_a_part_that_fails_costs_no_other(trained, tmp_path, monkeypatch, capsys):
+    def fails(*arguments, **options):
+        raise RuntimeError("the attack went wrong")
+
+    monkeypatch.setattr(robustness, "attack", fails)
+    assert cli.main(["evaluate", str(trained), "--ood", "noise", "--out", str(tmp_path)]) == 2
+    assert "These parts failed: robustness" in capsys.readouterr().err
+    page = (tmp_path / "report.html").read_text()
+    assert "robustness failed. RuntimeError: the attack went wrong" in page
+    assert "<h2>Calibration</h2>" in page and "<h2>Samples</h2>" in page
+
+
+def tables(rng):
+    y = np.arange(120) % 3
+    return {"x": (rng.normal(size=(120, 5)) + y[:, None]).astype(np.float32), "y": y}
+
+
+def colours(rng):
+    """Test rows in the order of class, one class missing, names a chart might take for maths."""
+    x = rng.integers(0, 255, (120, 4, 4, 3)).astype(np.uint8)
+    y = np.arange(120) % 3
+    names = np.array(["$10 to $20", "<b>", "c"])
+    test = np.sort(y[:60])
+    test[test == 2] = 1
+    return {"x_train": x, "y_train": y, "x_test": x[:60], "y_test": test, "class_names": names}
+
+
+@pytest.mark.parametrize("make", [tables, colours])
+def test_all_kinds_of_data_are_reported(make, tmp_path, capsys):
+    np.savez(tmp_path / "rows.npz", **make(np.random.default_rng(0)))
+    flags = ["--epochs", "1", "--batch-size", "32", "--steps", "1", "--out", str(tmp_path / "run")]
+    assert cli.main(["train", str(tmp_path / "rows.npz"), *flags]) == 0
+    run = str(tmp_path / "run")
+    assert cli.main(["evaluate", run, "--attacks", "linf", "--out", str(tmp_path / "r")]) == 0
+    metrics = json.loads((tmp_path / "r" / "metrics.json").read_text())
+    assert metrics["failed"] == {}
+    page = (tmp_path / "r" / "report.html").read_text()
+    assert "<h2>Samples</h2>" in page and "<b>" not in page
+    assert ("<h2>Robustness</h2>" in page) == (make is colours)
+
+
+def test_an_export_is_reported_beside_a_keras_file(trained, small, tmp_path):
+    assert (
+        cli.main(["export", str(trained), "--out", str(tmp_path / "m"), "--sample-steps", "7"]) == 0
+    )
+    model = training.load(trained).backbone
+    model.save(tmp_path / "plain.keras")
+    flags = ["--dataset", small, "--attacks", "l2", "boundary", "--out", str(tmp_path / "r")]
+    flags += ["--baseline", str(tmp_path / "plain.keras"), "--ood", "noise"]
+    assert cli.main(["evaluate", str(tmp_path / "m"), *flags]) == 0
+    metrics = json.loads((tmp_path / "r" / "metrics.json").read_text())
+    one, other = metrics["models"].values()
+    assert one["classification"] == other["classification"]
+    assert one["generation"]["steps"] == 7
+    assert one["robustness"][""][0]["accuracy"] == other["robustness"][""][0]["accuracy"]
 
 
 def test_scores_that_are_no_numbers_are_flagged(trained, tmp_path, monkeypatch):
@@ -133,7 +191,7 @@ def test_scores_that_are_no_numbers_are_flagged(trained, tmp_path, monkeypatch):
         (["{run}", "--dataset", "digits"], "takes inputs of shape (4, 4, 1), digits has (8, 8, 1)"),
         (["{run}", "--ood", "digits"], "--resize"),
         (["{run}", "--dataset", "{tmp}/three.npz"], "knows 2 classes, three has 3"),
-        (["{run}", "--baseline", "{tmp}/other"], "trained on other classes"),
+        (["{run}", "--baseline", "{tmp}/other"], "other classes (cat, dog)"),
         (["{run}/model.keras"], "give --dataset"),
         (["{run}", "--inception", "{tmp}/none.pb", "--attacks", "none"], "no Inception network"),
     ],
@@ -141,7 +199,7 @@ def test_scores_that_are_no_numbers_are_flagged(trained, tmp_path, monkeypatch):
 def test_mistakes_are_answered_in_words(arguments, message, run, tmp_path, capsys):
     shutil.copytree(run, tmp_path / "other")
     config = json.loads((tmp_path / "other" / "config.json").read_text())
-    config["data"]["dataset"] = "digits"
+    config["class_names"] = ["cat", "dog"]
     (tmp_path / "other" / "config.json").write_text(json.dumps(config))
     rng = np.random.default_rng(0)
     x, y = rng.integers(0, 255, (30, 4, 4, 1)).astype(np.uint8), np.arange(30) % 3
@@ -199,7 +257,7 @@ def test_the_page_asks_for_nothing_and_prints(browser, reported):
     asked = [
         e["params"]["request"]["url"] for e in events if e["method"] == "Network.requestWillBeSent"
     ]
-    assert all(url.startswith(("file:", "data:")) for url in asked)
+    assert asked and all(url.startswith(("file:", "data:")) for url in asked)
     import base64
 
     pdf = browser.execute_cdp_cmd("Page.printToPDF", {"paperWidth": 8.27, "paperHeight": 11.7})
