@@ -151,7 +151,7 @@ def test_foreign_models_are_measured_as_far_as_they_go(tmp_path):
     subject = evaluation.open_subject(tmp_path / "p")
     found = subject.scores(np.array([[1.0, 0.0]]))
     assert found["max_probability"] == pytest.approx(np.e / (1 + np.e))
-    assert subject.kinds == ("max_probability",) and len(subject.lacks) == 2
+    assert subject.kinds == ("max_probability",) and len(subject.lacks) == 3
     tf.saved_model.save(module, str(tmp_path / "o"), {"embed": module.other})
     with pytest.raises(ValueError, match=r"no signature that gives `logits`.*embed"):
         evaluation.open_subject(tmp_path / "o")
@@ -183,8 +183,9 @@ def test_wrong_shapes_are_named(model):
 
 MEMORY = """
 import resource, keras, tensorflow as tf
+from jem_tf import evaluation
 layers = [keras.Input((28, 28, 1)), keras.layers.Flatten(), keras.layers.Dense(3)]
-subject = subjects.of(keras.Sequential(layers))
+subject = evaluation.of(keras.Sequential(layers))
 batch = tf.zeros([500, 28, 28, 1])
 stream = lambda n: tf.data.Dataset.range(n).map(lambda i: batch + tf.cast(i, tf.float32))
 subject.scores(stream(20))
