@@ -85,7 +85,7 @@ RECIPES = {
         "28x28 gray images in under an hour on two cores",
         "convnet",
         {"width": 16},
-        epochs=14,
+        epochs=10,
         learning_rate=1e-3,
         warmup=500,
         ema=0.99,
