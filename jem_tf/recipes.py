@@ -35,6 +35,7 @@ class Recipe:
     capacity: int | None = None
     input_noise: float = 0.1
     generative_weight: float = 1.0
+    lag: float = 10.0
     warmup: int | None = None  # steps in which the rate rises, to fall to nothing until the end
     augment: bool = False
 
@@ -67,6 +68,7 @@ class Recipe:
             buffer=ReplayBuffer(self.capacity),
             input_noise=self.input_noise,
             generative_weight=self.generative_weight,
+            lag=self.lag,
             seed=seed,
         )
 
@@ -86,13 +88,14 @@ RECIPES = {
         "convnet",
         {"width": 16},
         epochs=10,
-        learning_rate=1e-3,
+        learning_rate=5e-4,
         warmup=500,
         ema=0.99,
         steps=5,
-        capacity=1_000,
+        capacity=500,
         input_noise=0.05,
         generative_weight=0.1,
+        lag=3.0,
     ),
     "image": Recipe("any small images: convolutions, SiLU, self-tuning step size", "convnet"),
     "tabular": Recipe("vectors: dense layers", "mlp", epochs=30),
