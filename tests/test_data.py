@@ -146,8 +146,38 @@ def test_a_set_without_a_test_split_is_split(tfds_dir):
 
 
 def test_another_set_is_resized_into_a_companion(tfds_dir, digits):
-    x = data.ood_set("mnist", digits, 5, data_dir=str(tfds_dir))
+    with pytest.raises(ValueError, match=r"\(28, 28, 1\), digits \(8, 8, 1\): resize"):
+        data.ood_set("mnist", digits, 5, data_dir=str(tfds_dir))
+    x = data.ood_set("mnist", digits, 5, data_dir=str(tfds_dir), resize=True)
     assert x.shape == (5, 8, 8, 1)
+
+
+def test_companions_have_the_range_of_the_data(digits):
+    """Black and white are 0 and 1 here: photographs must not stick out by their numbers."""
+    unit = lambda x, y: ((x + 1.0) / 2.0, y)  # noqa: E731
+    other = dataclasses.replace(
+        digits, train=digits.train.map(unit), test=digits.test.map(unit), pixel_range=(0.0, 1.0)
+    )
+    same = data.ood_set("patches", digits, 20)
+    np.testing.assert_allclose(data.ood_set("patches", other, 20), (same + 1) / 2, atol=1e-6)
+
+
+def test_a_part_of_a_split_is_spread_over_all_of_it(tmp_path):
+    """Splits in the order of class are common."""
+    y = np.repeat([0, 1, 2, 3], 25)
+    x = np.zeros((100, 2, 2, 1), np.uint8)
+    np.savez(tmp_path / "s.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+    _, some = data.load(str(tmp_path / "s.npz")).arrays("test", 20)
+    assert np.bincount(some).tolist() == [5, 5, 5, 5]
+
+
+def test_vectors_have_no_constant_companion(tmp_path):
+    rows = {"x": np.random.default_rng(0).normal(size=(50, 3)), "y": np.arange(50) % 2}
+    np.savez(tmp_path / "t.npz", **rows)
+    table = data.load(str(tmp_path / "t.npz"))
+    assert data.companions(table) == ("noise", "interpolations")
+    with pytest.raises(ValueError, match="no `constant` set of vectors"):
+        data.ood_set("constant", table, 5)
 
 
 def test_unknown_names_suggest_near_ones(digits):
