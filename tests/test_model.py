@@ -122,22 +122,23 @@ def test_logs_are_the_losses_they_name(weight, make_model, blobs):
 
 
 def test_learning_the_density_waits_for_stuck_chains(make_model, blobs):
-    """Chains that cannot move, in a density that is pushed down where they are."""
-    x, y = blobs
+    """Chains that cannot move, in a density that is pushed down where they are; no labels."""
+    x, y = blobs[0], np.full(300, -1)
 
     def train(lag):
         keras.utils.set_random_seed(1)
         model = make_model(
             sampler=jem_tf.SGLD(1, step_size=1e-9, noise=0),
             lag=lag,
-            optimizer=keras.optimizers.Adam(0.05),
+            optimizer=keras.optimizers.SGD(0.05),
         )
         return model.fit(x, y, batch_size=100, epochs=60, verbose=0).history
 
     free, waiting = train(1e9), train(10.0)
     assert free["generative_loss"][-1] < -100  # runs away, and the loss looks wonderful
-    assert -30 < waiting["generative_loss"][-1] < 0
-    assert waiting["accuracy"][-1] > 0.95
+    assert -40 < waiting["generative_loss"][-1] < -20  # -2 lag, and where the last step led
+    energies = waiting["energy_data"]
+    assert energies[-1] == pytest.approx(energies[-20], rel=0.02)  # nothing but input noise
 
 
 def test_without_generative_weight_the_update_is_that_of_a_classifier(make_model, blobs):

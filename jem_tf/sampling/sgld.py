@@ -115,7 +115,7 @@ class SGLD(Sampler):
         do not: then steps are so large that they lead across the peaks, and larger ones would
         only make it worse.
         """
-        climbs = tf.clip_by_value(10.0 * stats["climbing"] - 9.0, -1.0, 1.0)  # 0 at 90 %
+        climbs = tf.clip_by_value((stats["climbing"] - 0.97) / 0.03, -1.0, 1.0)
         return self.bounded(step_size, 0.02 * tf.tanh(-gap) * tf.where(gap < 0.0, climbs, 1.0))
 
     def get_config(self) -> dict[str, Any]:
