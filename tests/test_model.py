@@ -137,8 +137,6 @@ def test_learning_the_density_waits_for_stuck_chains(make_model, blobs):
     free, waiting = train(1e9), train(10.0)
     assert free["generative_loss"][-1] < -100  # runs away, and the loss looks wonderful
     assert -40 < waiting["generative_loss"][-1] < -20  # -2 lag, and where the last step led
-    energies = waiting["energy_data"]
-    assert energies[-1] == pytest.approx(energies[-20], rel=0.02)  # nothing but input noise
 
 
 def test_without_generative_weight_the_update_is_that_of_a_classifier(make_model, blobs):
