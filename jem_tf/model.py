@@ -59,8 +59,10 @@ class JEM(Scoring, Fitting):
             the range of the data.
         generative_weight: how much log p(x) counts beside log p(y | x); the paper's is 1. A
             smaller one costs less accuracy, and learns the density more slowly.
-        lag: how far, in nats, the log density of samples may fall behind that of data before
-            learning it waits for them: chains that are stuck say nothing about it.
+        lag: how far, in nats, the log density of a sample may be behind that of the data; further
+            behind it counts less, and nothing from twice as far on. Chains that are still on
+            their way from noise, or lost, say nothing about the density, and pushing it down
+            where they are would only make their way longer.
         seed: makes training repeatable; None takes one from Python's `random`, as Keras does.
     """
 
@@ -178,7 +180,7 @@ class JEM(Scoring, Fitting):
     def _loss(
         self, batch: Batch, logits: tf.Tensor, f_data: tf.Tensor, f_samples: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """This replica's part of the loss, and L_gen over all replicas."""
+        """This replica's part of the loss, and how far samples are above data in log density."""
         log_p = maths.conditional_log_probability(logits)
         cross_entropy = -tf.reduce_sum(batch.targets * log_p, axis=-1)
         labelled, ones = batch.weight * batch.labelled, tf.ones_like(f_samples)
@@ -187,19 +189,19 @@ class JEM(Scoring, Fitting):
             _sum_replicas(tf.stack([tf.reduce_sum(v) for v in (labelled, batch.weight, ones)]))
         )
         loss_clf = tf.math.divide_no_nan(tf.reduce_sum(batch.weight * cross_entropy), labels)
-        loss_gen = tf.math.divide_no_nan(tf.reduce_sum(f_samples), chains) - (
-            tf.math.divide_no_nan(tf.reduce_sum(batch.weight * f_data), weights)
-        )
-        loss_gen = tf.where(chains > 0, loss_gen, 0.0)  # no samples yet, nothing to compare with
+        f_mean = tf.math.divide_no_nan(tf.reduce_sum(batch.weight * f_data), weights)
+        behind = _sum_replicas(f_mean) - f_samples
+        trust = tf.stop_gradient(tf.clip_by_value(2.0 - behind / self.lag, 0.0, 1.0))
+        trusted = tf.math.divide_no_nan(_sum_replicas(tf.reduce_sum(trust)), chains)
+        loss_gen = tf.math.divide_no_nan(tf.reduce_sum(trust * f_samples), chains)
+        loss_gen -= trusted * f_mean
         penalty = sum(self.losses) / tf.distribute.get_strategy().num_replicas_in_sync
-        gap = _sum_replicas(loss_gen)
-        # Full weight down to a gap of -lag, none from -2 lag on.
-        trust = tf.stop_gradient(tf.clip_by_value(2.0 + gap / self.lag, 0.0, 1.0))
-        loss = loss_clf + self.generative_weight * trust * loss_gen + penalty
-        total = _sum_replicas(loss)
+        loss = loss_clf + self.generative_weight * loss_gen + penalty
+        contrast, total = tf.unstack(_sum_replicas(tf.stack([loss_gen, loss])))
+        gap = tf.where(trusted > 0.0, tf.math.divide_no_nan(contrast, trusted), -self.lag)
         rows = tf.shape(logits)[0]
         self._loss_tracker.update_state(total, sample_weight=rows)
-        self._means["generative_loss"].update_state(gap, sample_weight=rows)
+        self._means["generative_loss"].update_state(contrast, sample_weight=rows)
         self._log(energy_data=-f_data, energy_samples=-f_samples)
         self._means["classification_loss"].update_state(cross_entropy, sample_weight=labelled)
         return loss, gap
