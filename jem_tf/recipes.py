@@ -36,7 +36,7 @@ class Recipe:
     input_noise: float = 0.1
     generative_weight: float = 1.0
     lag: float = 10.0
-    warmup: int | None = None  # steps in which the rate rises, to fall to nothing until the end
+    warmup: int | None = None  # steps in which the rate rises, to fall to a fifth until the end
     augment: bool = False
 
     def network(self, data: Dataset) -> keras.Model:
@@ -50,7 +50,7 @@ class Recipe:
         if self.warmup is not None:
             rest = max(1, self.epochs * steps_per_epoch - self.warmup)
             rate = keras.optimizers.schedules.CosineDecay(
-                0.0, rest, warmup_target=rate, warmup_steps=self.warmup
+                0.0, rest, alpha=0.2, warmup_target=rate, warmup_steps=self.warmup
             )
         elif self.drops:
             rate = keras.optimizers.schedules.PiecewiseConstantDecay(
@@ -90,7 +90,7 @@ RECIPES = {
         epochs=4,
         learning_rate=1e-3,
         warmup=500,
-        ema=0.99,
+        ema=0.998,
         steps=5,
         capacity=500,
         input_noise=0.05,
