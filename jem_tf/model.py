@@ -198,8 +198,7 @@ class JEM(Scoring, Fitting):
         penalty = sum(self.losses) / tf.distribute.get_strategy().num_replicas_in_sync
         loss = loss_clf + self.generative_weight * loss_gen + penalty
         contrast, total = tf.unstack(_sum_replicas(tf.stack([loss_gen, loss])))
-        # The median: a mean would be that of the few chains on their way from noise.
-        gap = -tf.math.divide_no_nan(_sum_replicas(_median(behind) * tf.reduce_sum(ones)), chains)
+        gap = tf.where(trusted > 0.0, tf.math.divide_no_nan(contrast, trusted), -self.lag)
         rows = tf.shape(logits)[0]
         self._loss_tracker.update_state(total, sample_weight=rows)
         self._means["generative_loss"].update_state(contrast, sample_weight=rows)
@@ -254,12 +253,6 @@ class JEM(Scoring, Fitting):
             for name, value in config.items()
         }
         return cls(**parts)
-
-
-def _median(values: tf.Tensor) -> tf.Tensor:
-    """The upper median of a vector; 0 if it is empty."""
-    ranked = tf.sort(tf.concat([values, tf.zeros([tf.cast(tf.size(values) == 0, tf.int32)])], 0))
-    return tf.stop_gradient(ranked[tf.size(ranked) // 2])
 
 
 def _sum_replicas(value: tf.Tensor) -> tf.Tensor:
