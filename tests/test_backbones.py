@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from jem_tf import backbones
+from jem_tf import backbones, recipes
 
 
 @pytest.mark.parametrize("shape", [(8, 8, 1), (28, 28, 1), (32, 32, 3)])
@@ -34,3 +34,10 @@ def test_wrong_requests_are_named():
         backbones.wide_resnet((8, 8, 1), 2, depth=12)
     with pytest.raises(ValueError, match=r"shape=\(8,\)"):
         backbones.convnet((8,), 2)
+
+
+def test_a_recipe_with_warmup_rises_and_falls_to_a_fifth():
+    recipe = recipes.Recipe("", "mlp", epochs=2, learning_rate=1e-3, warmup=100)
+    rate = recipe.optimizer(steps_per_epoch=500)._learning_rate
+    found = [float(rate(step)) for step in (0, 50, 100, 550, 1000)]
+    assert found == pytest.approx([0.0, 5e-4, 1e-3, 6e-4, 2e-4])
