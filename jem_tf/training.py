@@ -138,13 +138,18 @@ def load(path: str | Path) -> JEM:
         file = unfinished
     if not file.is_file():
         raise ValueError(f"There is no trained model at {str(file)!r}.")
-    try:
-        model = keras.saving.load_model(file)
-    except (zipfile.BadZipFile, KeyError, TypeError, ValueError, OSError) as error:
-        raise ValueError(f"{str(file)!r} is not a model that Keras can load: {error}") from error
+    model = read_model(file)
     if not isinstance(model, JEM):
         raise ValueError(f"{str(file)!r} holds a {type(model).__name__}, not a JEM.")
     return model
+
+
+def read_model(file: Path) -> keras.Model:
+    """The Keras model in `file`; `ValueError` if there is none."""
+    try:
+        return keras.saving.load_model(file)
+    except (zipfile.BadZipFile, KeyError, TypeError, ValueError, OSError) as error:
+        raise ValueError(f"{str(file)!r} is not a model that Keras can load: {error}") from error
 
 
 def data_of(run: str | Path, data_dir: str | None = None) -> Dataset:

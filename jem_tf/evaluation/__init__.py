@@ -4,6 +4,7 @@ They take arrays, or a `Subject` made from any Keras classifier, SavedModel or T
 """
 
 from jem_tf.evaluation.evaluate import BUDGETS, Interrupted, evaluate
-from jem_tf.evaluation.subjects import Subject, of, open_subject
+from jem_tf.evaluation.subjects import Subject
+from jem_tf.evaluation.targets import of, open_subject
 
 __all__ = ["BUDGETS", "Interrupted", "Subject", "evaluate", "of", "open_subject"]

@@ -1,0 +1,37 @@
+"""From a model, a path or an address to the `Subject` that is there."""
+
+from pathlib import Path
+from typing import Any
+
+import keras
+
+from jem_tf.evaluation.signatures import Exported, Remote
+from jem_tf.evaluation.subjects import InProcess, Subject
+
+
+def of(model: keras.Model, name: str = "model", scale: Any = 1.0) -> Subject:
+    """A Keras model as a subject."""
+    return InProcess(model, name, scale)
+
+
+def open_subject(target: str | Path, scale: Any = 1.0) -> Subject:
+    """The subject at `target`: a run directory, a `.keras` file, a SavedModel or `grpc://…`."""
+    if str(target).startswith("grpc:"):
+        return Remote(str(target))
+    path = Path(target)
+    if path.is_dir() and not (path / "config.json").is_file():
+        try:
+            return Exported(path)
+        except ValueError as error:
+            if "no SavedModel" not in str(error):
+                raise
+            raise ValueError(
+                f"{str(path)!r} is neither a run directory (no config.json) nor a SavedModel."
+            ) from None
+    from jem_tf import training
+
+    if path.is_dir():
+        return of(training.load(path), str(path))
+    if not path.is_file():
+        raise ValueError(f"There is no trained model at {str(path)!r}.")
+    return of(training.read_model(path), str(path), scale)
