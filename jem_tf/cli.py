@@ -22,7 +22,8 @@ EXAMPLES = {
         jem-tf train fashion_mnist --data-dir ~/tfds --out runs/fashion
         jem-tf train photos/ --image-size 32         a folder of images for each class
         jem-tf train table.npz                       x, y or x_train, y_train, x_test, y_test
-        jem-tf train digits --objective cross_entropy --out runs/baseline""",
+        jem-tf train digits --objective cross_entropy --out runs/baseline
+        jem-tf train --resume runs/digits            after Ctrl-C, a crash or a power cut""",
     "evaluate": """\
         jem-tf evaluate runs/digits                  runs/digits/report/report.html
         jem-tf evaluate runs/digits --baseline runs/baseline --ood noise patches
@@ -48,7 +49,7 @@ def main(argv: list[str] | None = None) -> int:
         arguments.run(arguments)
     except KeyboardInterrupt as stop:
         print(f"\n{str(stop) or 'Interrupted.'}", file=sys.stderr)
-        return 130
+        return getattr(stop, "exit_code", 130)
     except (ValueError, OSError) as error:
         print(f"jem-tf: {error}", file=sys.stderr)
         return 2
@@ -56,30 +57,47 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _train(arguments: argparse.Namespace) -> None:
-    from jem_tf import data, recipes, training
+    from jem_tf import callbacks, data, recipes, training
 
-    dataset = data.load(arguments.dataset, arguments.data_dir, arguments.image_size)
-    name = arguments.recipe or recipes.default_for(dataset)
-    recipe = recipes.get(name)
+    run = arguments.resume if isinstance(arguments.resume, Path) else None
+    config: dict[str, Any] = {} if run is None else training.settings(run)
+    source = config.get("data", {})
+    name = arguments.dataset or source.get("dataset")
+    if name is None:
+        raise ValueError("Say what to train on, or which run goes on: --resume RUN.")
+    source = {
+        "dataset": _absolute(name),
+        "data_dir": arguments.data_dir or source.get("data_dir"),
+        "image_size": arguments.image_size or source.get("image_size"),
+    }
+    if source["data_dir"] is not None:
+        source["data_dir"] = str(Path(source["data_dir"]).resolve())
+    dataset = data.load(name, source["data_dir"], source["image_size"])
+    if run is None or arguments.recipe is not None:
+        recipe = recipes.get(arguments.recipe or recipes.default_for(dataset))
+    else:
+        recipe = config["recipe"]
     given = ("epochs", "batch_size", "learning_rate", "steps")
     changes = {key: getattr(arguments, key) for key in given if getattr(arguments, key) is not None}
     recipe = dataclasses.replace(recipe, **changes)
-    out = arguments.out or Path("runs") / dataset.name
-    print(f"Training on {dataset.name} with recipe {name!r} ({recipe.about}) into {out}")
-    training.train(
-        dataset,
-        recipe,
-        out,
-        arguments.seed,
-        arguments.objective,
-        arguments.overwrite,
-        source={
-            "dataset": _absolute(arguments.dataset),
-            "data_dir": arguments.data_dir and str(Path(arguments.data_dir).resolve()),
-            "image_size": arguments.image_size,
-        },
-    )
-    print(f"Wrote {out}/model.keras")
+    out = run or arguments.out or Path("runs") / dataset.name
+    print(f"Training on {dataset.name} ({recipe.about}) into {out}")
+    try:
+        training.train(
+            dataset,
+            recipe,
+            out,
+            config.get("seed", 0) if arguments.seed is None else arguments.seed,
+            arguments.objective or config.get("objective", "joint"),
+            arguments.overwrite,
+            source=source,
+            resume=bool(arguments.resume),
+            force=arguments.force,
+        )
+    except callbacks.Interrupted:
+        print(f"\nGo on with: jem-tf train --resume {out}", file=sys.stderr)
+        raise
+    print(f"{out}/model.keras is ready")
 
 
 def _evaluate(arguments: argparse.Namespace) -> None:
@@ -180,20 +198,32 @@ def _parser() -> argparse.ArgumentParser:
     sub = command("train", "Train a JEM on a data set, into a run directory.", _train)
     sub.add_argument(
         "dataset",
+        nargs="?",
         help="digits, the name of a TensorFlow Datasets set, an .npz file, or a folder of "
         "images by class",
     )
     sub.add_argument("--out", type=Path, help="run directory (default: runs/DATASET)")
+    sub.add_argument(
+        "--resume",
+        nargs="?",
+        type=Path,
+        const=True,
+        default=False,
+        metavar="RUN",
+        help="go on with RUN, which knows its settings; without RUN: with the one in --out, if "
+        "there is one, so that the same command begins and goes on",
+    )
+    sub.add_argument("--force", action="store_true", help="go on although settings differ")
     sub.add_argument("--overwrite", action="store_true", help="replace the run in --out")
     sub.add_argument(
         "--recipe", help="named settings: digits, fashion_mnist, image, tabular, paper"
     )
-    sub.add_argument("--objective", default="joint", help="joint (default) or cross_entropy")
+    sub.add_argument("--objective", help="joint (default) or cross_entropy")
     sub.add_argument("--epochs", type=_positive, help="passes over the data")
     sub.add_argument("--batch-size", type=_positive, help="rows, and chains, in a step")
     sub.add_argument("--learning-rate", type=_rate, help="Adam's")
     sub.add_argument("--steps", type=_positive, help="sampler steps in a training step")
-    sub.add_argument("--seed", type=int, default=0, help="makes the run repeatable (default: 0)")
+    sub.add_argument("--seed", type=int, help="makes the run repeatable (default: 0)")
     sub.add_argument("--image-size", type=_positive, help="resize images to this many pixels")
     _data_dir(sub)
 

@@ -17,6 +17,7 @@ import tensorflow as tf
 from jem_tf.inputs import check_rows
 
 SYNTHETIC = ("patches", "noise", "constant", "interpolations")
+SHUFFLED = 50_000  # rows that wait in memory to be drawn
 TEST_SHARE = 0.2  # of data that comes without a test split
 PIXELS = (-1.0, 1.0)  # black and white
 
@@ -46,10 +47,29 @@ class Dataset:
         `augment`."""
         rows = self._split(split)
         if seed is not None:
-            rows = rows.shuffle(min(len(rows), 50_000), seed=seed)
+            rows = rows.shuffle(min(len(rows), SHUFFLED), seed=seed)
         if augment:
             rows = rows.enumerate().map(_crop_and_flip(seed or 0), tf.data.AUTOTUNE)
         return rows.batch(batch_size).prefetch(tf.data.AUTOTUNE)
+
+    def epochs(
+        self, batch_size: int, seed: int, first: int = 0, augment: bool = False
+    ) -> tf.data.Dataset:
+        """Training batches of epoch `first` and all that follow, for `fit` with
+        `steps_per_epoch`: what an epoch holds is a function of `seed` and its number, so that
+        a training can go on in another process."""
+
+        window = min(len(self.train), SHUFFLED)
+
+        def epoch(number: tf.Tensor) -> tf.data.Dataset:
+            key = seed * 1_000_003 + number
+            rows = _shuffled(self.train, window, key)
+            if augment:
+                rows = rows.enumerate().map(_crop_and_flip(key), tf.data.AUTOTUNE)
+            return rows.batch(batch_size)
+
+        numbers = tf.data.Dataset.range(first, np.iinfo(np.int64).max)
+        return numbers.flat_map(epoch).prefetch(tf.data.AUTOTUNE)
 
     def arrays(self, split: str, limit: int | None = None) -> tuple[np.ndarray, np.ndarray]:
         """`limit` rows in memory, spread evenly over the split, which may be in order of class."""
@@ -291,12 +311,29 @@ def _scaled(x: np.ndarray) -> np.ndarray:
     return x.astype(np.float32) / 127.5 - 1.0 if x.dtype == np.uint8 else x.astype(np.float32)
 
 
-def _crop_and_flip(seed: int) -> Callable:
+def _shuffled(rows: tf.data.Dataset, window: int, key: tf.Tensor) -> tf.data.Dataset:
+    """`rows.shuffle(window, key)`, which takes no tensor as its seed where the global seed is 0,
+    and makes the order depend on the global seed."""
+    spec = rows.element_spec
+    parts = tf.nest.flatten(spec)
+    variant = tf.raw_ops.ShuffleDataset(
+        input_dataset=tf.data.experimental.to_variant(rows),
+        buffer_size=window,
+        seed=key,
+        seed2=1,
+        output_types=[part.dtype for part in parts],
+        output_shapes=[part.shape for part in parts],
+        reshuffle_each_iteration=False,
+    )
+    return tf.data.experimental.from_variant(variant, spec)
+
+
+def _crop_and_flip(seed: int | tf.Tensor) -> Callable:
     """The paper's augmentation: a crop after reflecting 4 pixels at the border, and a flip."""
 
     def augment(index: tf.Tensor, row: tuple) -> tuple[tf.Tensor, tf.Tensor]:
         x, y = row
-        key = tf.stack([tf.constant(seed, tf.int64), index])
+        key = tf.stack([tf.cast(seed, tf.int64), index])
         padded = tf.pad(x, [[4, 4], [4, 4], [0, 0]], "REFLECT")
         crop = tf.image.stateless_random_crop(padded, x.shape, key)
         return tf.image.stateless_random_flip_left_right(crop, key), y

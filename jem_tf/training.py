@@ -3,6 +3,7 @@
 Not here: what a step does (`model.py`), which settings (`recipes.py`).
 """
 
+import csv
 import dataclasses
 import json
 import os
@@ -16,7 +17,8 @@ from typing import Any
 import keras
 import numpy as np
 
-from jem_tf import pictures
+from jem_tf import checkpoints, pictures
+from jem_tf.callbacks import Resume
 from jem_tf.data import Dataset, UnknownDataset, resizes
 from jem_tf.data import load as load_data
 from jem_tf.export import export
@@ -29,14 +31,6 @@ CALIBRATION_ROWS = 5_000
 OBJECTIVES = ("joint", "cross_entropy")
 
 
-class Interrupted(KeyboardInterrupt):
-    """Training was stopped by Ctrl-C; `checkpoint` holds the model as it was."""
-
-    def __init__(self, checkpoint: Path, epoch: int):
-        self.checkpoint = checkpoint
-        super().__init__(f"Interrupted in epoch {epoch}; the model is in {checkpoint}")
-
-
 def train(
     data: Dataset,
     recipe: Recipe,
@@ -46,52 +40,65 @@ def train(
     overwrite: bool = False,
     verbose: Any = "auto",
     source: dict[str, Any] | None = None,
+    resume: bool = False,
+    force: bool = False,
 ) -> JEM:
     """Train by `recipe` on `data` and leave in directory `out`:
 
-    `config.json`, `log.csv` (a line each epoch), `checkpoints/latest.keras` (every minute),
-    `model.keras` and `samples.png` (ten of each class). With `objective="cross_entropy"` the
-    backbone is trained as a plain classifier, with the same settings, and saved as a JEM to
-    compare with. `source` is what `data.load` needs to find the data again.
+    `config.json`, `log.csv` (a line each epoch), `checkpoints/` (every minute), `model.keras` and
+    `samples.png` (ten of each class). With `objective="cross_entropy"` the backbone is trained as
+    a plain classifier, with the same settings, and saved as a JEM to compare with. `source` is
+    what `data.load` needs to find the data again. With `resume`, the run in `out` goes on from
+    its last checkpoint, if there is one and it has these settings, or `force` says to go on all
+    the same.
     """
     if objective not in OBJECTIVES:
         raise ValueError(f"`objective` must be one of {OBJECTIVES}. Received: {objective!r}")
     out = Path(out)
-    check_free(out, overwrite)
     config = {
         "version": VERSION,
         "data": source or {"dataset": data.name, "image_size": None},
+        "rows": len(data.train),
         "class_names": list(data.class_names),
         "objective": objective,
         "seed": seed,
         "recipe": dataclasses.asdict(recipe),
     }
+    going_on = resume and (out / "config.json").is_file()
+    if going_on:
+        changes = _changes(read_json(out / "config.json"), json.loads(json.dumps(config)))
+        if changes and not force:
+            raise ValueError(
+                f"The run in {str(out)!r} has other settings: {'; '.join(changes)}. --force "
+                "(force=True) goes on all the same; the result is then of no one training."
+            )
+        if not changes and (out / "model.keras").is_file():
+            return load(out)
+    else:
+        check_free(out, overwrite)
     keras.utils.set_random_seed(seed)
-    rows = data.batches("train", recipe.batch_size, seed, recipe.augment)
-    test = data.batches("test", recipe.batch_size)
     model = recipe.model(data, seed)
-    model.adapt(rows)
+    model.adapt(data.batches("train", recipe.batch_size))
+    steps = -(-len(data.train) // recipe.batch_size)
     trained: keras.Model = model if objective == "joint" else model.backbone
     loss = None if objective == "joint" else keras.losses.SparseCategoricalCrossentropy(True)
-    trained.compile(recipe.optimizer(len(rows)), loss=loss, metrics=["accuracy"])
-    if out.exists():  # now that nothing is left to go wrong but the training
+    trained.compile(recipe.optimizer(steps), loss=loss, metrics=["accuracy"])
+    if out.exists() and not going_on:  # now that nothing is left to go wrong but the training
         shutil.rmtree(out)
-    out.mkdir(parents=True)
+    out.mkdir(parents=True, exist_ok=True)
     write_json(out / "config.json", config)
-    checkpoint = Checkpoint(model, out / "checkpoints" / "latest.keras")
+    saver = Resume(out / "checkpoints")
+    _write_log(out / "log.csv", saver.history)
     begin = time.monotonic()
-    try:
-        trained.fit(
-            rows,
-            validation_data=test,
-            epochs=recipe.epochs,
-            verbose=verbose,
-            shuffle=False,  # the data set shuffles
-            callbacks=[keras.callbacks.CSVLogger(out / "log.csv"), checkpoint],
-        )
-    except KeyboardInterrupt:
-        checkpoint.save()
-        raise Interrupted(checkpoint.path, checkpoint.epoch + 1) from None
+    trained.fit(
+        data.epochs(recipe.batch_size, seed, saver.epoch, recipe.augment),
+        steps_per_epoch=steps,
+        validation_data=data.batches("test", recipe.batch_size),
+        epochs=recipe.epochs,
+        verbose=verbose,
+        shuffle=False,  # the data set shuffles
+        callbacks=[keras.callbacks.CSVLogger(out / "log.csv", append=True), saver],
+    )
     seconds = time.monotonic() - begin
     save(model, out / "model.keras")
     write_json(out / "result.json", {"training_seconds": seconds})
@@ -101,23 +108,22 @@ def train(
     return model
 
 
-class Checkpoint(keras.callbacks.Callback):
-    """Saves `jem` at the ends of epochs, at most once in `seconds`."""
+def _changes(old: Any, new: Any, name: str = "") -> list[str]:
+    """What differs between two settings, in words; where the data lies does not matter."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        keys = [key for key in {**old, **new} if key != "data_dir"]
+        return [c for k in keys for c in _changes(old.get(k), new.get(k), f"{name} {k}".strip())]
+    return [] if old == new else [f"{name} was {old!r} and is {new!r}"]
 
-    def __init__(self, jem: JEM, path: Path, seconds: float = 60.0):
-        super().__init__()
-        self.jem, self.path, self.seconds = jem, path, seconds
-        self.epoch = 0
-        self.saved = time.monotonic()
 
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        self.epoch = epoch + 1
-        if time.monotonic() - self.saved >= self.seconds:
-            self.save()
-
-    def save(self) -> None:
-        save(self.jem, self.path)
-        self.saved = time.monotonic()
+def _write_log(path: Path, rows: list[dict[str, Any]]) -> None:
+    """The log of the epochs before a checkpoint, whatever was written after it."""
+    with path.open("w", newline="") as file:
+        if rows:
+            names = ["epoch", *sorted(set(rows[0]) - {"epoch"})]
+            writer = csv.DictWriter(file, names, lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(rows)
 
 
 def save(model: keras.Model, path: Path) -> None:
@@ -132,16 +138,25 @@ def load(path: str | Path) -> JEM:
     """The model of a run directory or of a `.keras` file."""
     path = Path(path)
     file = path / "model.keras" if path.is_dir() else path
-    unfinished = path / "checkpoints" / "latest.keras"
-    if not file.is_file() and unfinished.is_file():
-        warnings.warn(f"{str(path)!r} is not finished: this is its last checkpoint.", stacklevel=2)
-        file = unfinished
     if not file.is_file():
+        found = checkpoints.newest(path / "checkpoints")
+        if found is not None:
+            warnings.warn(
+                f"{str(path)!r} is not finished: this is its last checkpoint.", stacklevel=2
+            )
+            return _unfinished(found[0] / checkpoints.MODEL)
         raise ValueError(f"There is no trained model at {str(file)!r}.")
     model = read_model(file)
     if not isinstance(model, JEM):
         raise ValueError(f"{str(file)!r} holds a {type(model).__name__}, not a JEM.")
     return model
+
+
+def _unfinished(file: Path) -> JEM:
+    """The model of a checkpoint as it would be if training had ended there."""
+    model = read_model(file)
+    model.optimizer.finalize_variable_values(model.trainable_variables)
+    return model if isinstance(model, JEM) else JEM(model)
 
 
 def read_model(file: Path) -> keras.Model:
@@ -152,17 +167,25 @@ def read_model(file: Path) -> keras.Model:
         raise ValueError(f"{str(file)!r} is not a model that Keras can load: {error}") from error
 
 
-def data_of(run: str | Path, data_dir: str | None = None) -> Dataset:
-    """The data set that a run was trained on."""
+def settings(run: str | Path) -> dict[str, Any]:
+    """What `config.json` of a run says, with its recipe as a `Recipe`."""
     config = Path(run) / "config.json"
     if not config.is_file():
         raise ValueError(f"{str(run)!r} is not a run directory: it has no config.json.")
     try:
-        source = read_json(config)["data"]
-        where = data_dir or source.get("data_dir")
-        return load_data(source["dataset"], where, source["image_size"])
-    except (KeyError, json.JSONDecodeError) as error:
+        content = read_json(config)
+        recipe = content["recipe"]
+        content["recipe"] = Recipe(**{**recipe, "drops": tuple(recipe["drops"])})
+        content["data"]["dataset"], content["data"]["image_size"]
+    except (KeyError, TypeError, json.JSONDecodeError) as error:
         raise ValueError(f"{str(config)!r} is not the settings of a run: {error!r}") from error
+    return content
+
+
+def data_of(run: str | Path, data_dir: str | None = None) -> Dataset:
+    """The data set that a run was trained on."""
+    source = settings(run)["data"]
+    return load_data(source["dataset"], data_dir or source.get("data_dir"), source["image_size"])
 
 
 def data_for(
@@ -244,8 +267,8 @@ def check_free(path: Path, overwrite: bool) -> None:
         return
     if not overwrite:
         raise ValueError(
-            f"{str(path)!r} exists and holds another run: choose another place, or replace it "
-            "with --overwrite (overwrite=True)."
+            f"{str(path)!r} exists and holds another run: choose another place, go on with it by "
+            "--resume (resume=True), or replace it with --overwrite (overwrite=True)."
         )
     config = path / "config.json"
     if not config.is_file() or not {"recipe", "objective"} <= set(read_json(config)):

@@ -99,7 +99,7 @@ def test_help_names_every_recipe(capsys):
     assert all(name in text for name in RECIPES)
 
 
-def test_ctrl_c_saves_the_model_and_says_where(small, tmp_path):
+def test_ctrl_c_saves_the_model_and_says_how_to_go_on(small, tmp_path):
     out = tmp_path / "stopped"
     command = [sys.executable, "-c", "import sys; from jem_tf.cli import main; sys.exit(main())"]
     flags = ["--epochs", "100000", "--out", str(out)]
@@ -119,8 +119,37 @@ def test_ctrl_c_saves_the_model_and_says_where(small, tmp_path):
     process.send_signal(signal.SIGINT)
     _, error = process.communicate(timeout=60)
     assert process.returncode == 130, error
-    checkpoint = out / "checkpoints" / "latest.keras"
-    assert str(checkpoint) in error and "Traceback" not in error
+    assert f"jem-tf train --resume {out}" in error and "Traceback" not in error
     with pytest.warns(UserWarning, match="not finished"):
         model = training.load(out)
     assert model.progress.arrays()["step"] > 0 and model.buffer.filled
+
+
+def test_a_run_goes_on_with_its_own_settings_only(run, small, capsys):
+    """Finished: nothing to do. Other settings: named, refused, and taken if forced."""
+    before = (run / "model.keras").read_bytes()
+    assert cli.main(["train", "--resume", str(run)]) == 0
+    assert (run / "model.keras").read_bytes() == before
+    assert cli.main(["train", "--resume", str(run), "--epochs", "3", "--seed", "5"]) == 2
+    error = capsys.readouterr().err
+    assert "recipe epochs was 2 and is 3" in error and "seed was 0 and is 5" in error
+    assert cli.main(["train", "digits", "--out", str(run), "--resume"]) == 2
+    assert "data dataset was" in capsys.readouterr().err
+    assert (run / "model.keras").read_bytes() == before
+    assert cli.main(["train", "--resume", str(run), "--epochs", "3", "--force"]) == 0
+    with (run / "log.csv").open() as file:
+        assert [row["epoch"] for row in csv.DictReader(file)] == ["0", "1", "2"]
+
+
+@pytest.mark.parametrize(
+    "content", ["", "{}", '{"data": {}, "recipe": {"colour": 1, "drops": []}}']
+)
+def test_resuming_needs_the_settings_of_a_run(content, tmp_path, capsys):
+    (tmp_path / "config.json").write_text(content)
+    assert cli.main(["train", "--resume", str(tmp_path)]) == 2
+    assert "not the settings of a run" in capsys.readouterr().err
+
+
+def test_training_on_nothing_is_answered_in_words(capsys):
+    assert cli.main(["train"]) == 2
+    assert "what to train on" in capsys.readouterr().err
