@@ -20,7 +20,16 @@ from jem_tf.replay import ReplayBuffer
 from jem_tf.sampling import SGLD, Uniform
 from jem_tf.sampling.sampler import Sampler
 from jem_tf.scoring import Scoring
-from jem_tf.state import State
+from jem_tf.state import State, sum_replicas
+from jem_tf.watching import Watching
+
+
+class Terms(NamedTuple):
+    """The loss of this replica, and means over all of them."""
+
+    loss: tf.Tensor
+    gap: tf.Tensor  # how far samples are above data in log density, each at most `lag`
+    vitals: dict[str, tf.Tensor]
 
 
 class Batch(NamedTuple):
@@ -34,7 +43,7 @@ class Batch(NamedTuple):
 
 
 @keras.saving.register_keras_serializable("jem_tf")
-class JEM(Scoring, Fitting):
+class JEM(Scoring, Fitting, Watching):
     """Wraps any Keras classifier that ends in logits.
 
     ```python
@@ -102,7 +111,12 @@ class JEM(Scoring, Fitting):
         self.lag = float(lag)
         self.seed = random.randint(0, 2**31 - 1) if seed is None else int(seed)
         self.progress = State(name="progress")
-        self.progress.assign(step=np.int64(0), step_size=np.float32(self.sampler.initial_step_size))
+        self.progress.assign(
+            step=np.int64(0),
+            step_size=np.float32(self.sampler.first),
+            skipped=np.int64(0),  # steps whose gradients were not finite, and not applied
+        )
+        self.forget_vitals()
         logged = ["classification_loss", "generative_loss", "energy_data", "energy_samples"]
         logged += ["chain_age", "step_size", *self.sampler.diagnostics]
         self._means = {name: keras.metrics.Mean(name) for name in logged}
@@ -136,22 +150,24 @@ class JEM(Scoring, Fitting):
         with tf.GradientTape() as tape:
             logits, f_data, f_samples = self._forward(x, samples)
             # L = L_clf + w L_gen = -log p(y | x) + w (logsumexp f(x̂_η) - logsumexp f(x))
-            loss, gap = self._loss(batch, logits, f_data, f_samples)
-            scaled = self.optimizer.scale_loss(loss)
+            terms = self._loss(batch, logits, f_data, f_samples)
+            scaled = self.optimizer.scale_loss(terms.loss)
         weights = self.trainable_weights
-        self.optimizer.apply_gradients(zip(tape.gradient(scaled, weights), weights))
+        gradients, norm = self._finite(tape.gradient(scaled, weights))
+        self.optimizer.apply_gradients(zip(gradients, weights))
 
         # Put x̂_η back into B, at the slots it came from.
         self.buffer.write(draw, samples, self.sampler.steps)
         step_size = self.progress["step_size"]
         rows = tf.cast(tf.shape(samples)[0], tf.float32)
         diagnostics = {
-            k: _sum_replicas(v * rows) / _sum_replicas(rows) for k, v in diagnostics.items()
+            k: sum_replicas(v * rows) / sum_replicas(rows) for k, v in diagnostics.items()
         }
         if self.sampler.tunes:
-            step_size.assign(self.sampler.tune(step_size, gap, diagnostics))
+            step_size.assign(self.sampler.tune(step_size, terms.gap, diagnostics))
         self.progress["step"].assign_add(1)
         self._log(**diagnostics)
+        self._watch(samples, gradient_norm=norm, **terms.vitals, **diagnostics)
         return self._results(batch, logits)
 
     def test_step(self, data: Any) -> dict[str, Any]:
@@ -179,36 +195,40 @@ class JEM(Scoring, Fitting):
 
     def _loss(
         self, batch: Batch, logits: tf.Tensor, f_data: tf.Tensor, f_samples: tf.Tensor
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        """This replica's part of the loss, and how far samples are above data in log density."""
+    ) -> Terms:
+        """The loss and what it is made of, logged."""
         log_p = maths.conditional_log_probability(logits)
         cross_entropy = -tf.reduce_sum(batch.targets * log_p, axis=-1)
         labelled, ones = batch.weight * batch.labelled, tf.ones_like(f_samples)
         # Counts over all replicas, so that the replicas' parts add up to the global means.
         labels, weights, chains = tf.unstack(
-            _sum_replicas(tf.stack([tf.reduce_sum(v) for v in (labelled, batch.weight, ones)]))
+            sum_replicas(tf.stack([tf.reduce_sum(v) for v in (labelled, batch.weight, ones)]))
         )
         loss_clf = tf.math.divide_no_nan(tf.reduce_sum(batch.weight * cross_entropy), labels)
         f_mean = tf.math.divide_no_nan(tf.reduce_sum(batch.weight * f_data), weights)
-        behind = _sum_replicas(f_mean) - f_samples
+        behind = sum_replicas(f_mean) - f_samples
         trust = tf.stop_gradient(tf.clip_by_value(2.0 - behind / self.lag, 0.0, 1.0))
-        trusted = tf.math.divide_no_nan(_sum_replicas(tf.reduce_sum(trust)), chains)
+        trusted = tf.math.divide_no_nan(sum_replicas(tf.reduce_sum(trust)), chains)
         loss_gen = tf.math.divide_no_nan(tf.reduce_sum(trust * f_samples), chains)
         loss_gen -= trusted * f_mean
         penalty = sum(self.losses) / tf.distribute.get_strategy().num_replicas_in_sync
         loss = loss_clf + self.generative_weight * loss_gen + penalty
-        contrast, total = tf.unstack(_sum_replicas(tf.stack([loss_gen, loss])))
-        gap = tf.where(trusted > 0.0, tf.math.divide_no_nan(contrast, trusted), -self.lag)
-        rows = tf.shape(logits)[0]
-        self._loss_tracker.update_state(total, sample_weight=rows)
-        self._means["generative_loss"].update_state(contrast, sample_weight=rows)
+        ahead = tf.clip_by_value(-behind, -self.lag, self.lag)  # lost chains count, but not more
+        gaps = [tf.math.divide_no_nan(tf.reduce_sum(v), chains) for v in (ahead, -behind)]
+        contrast, total, clf, gap, whole_gap = tf.unstack(
+            sum_replicas(tf.stack([loss_gen, loss, loss_clf, *gaps]))
+        )
+        rows = tf.cast(tf.shape(logits)[0], tf.float32)
+        _update(self._loss_tracker, total, rows)
+        self._log(rows, generative_loss=contrast)
         self._log(energy_data=-f_data, energy_samples=-f_samples)
-        self._means["classification_loss"].update_state(cross_entropy, sample_weight=labelled)
-        return loss, gap
+        self._log(labelled, classification_loss=cross_entropy)
+        vitals = {"gap": whole_gap, "trusted": trusted, "cross_entropy": clf}
+        return Terms(loss, gap, vitals)
 
-    def _log(self, **values: tf.Tensor) -> None:
+    def _log(self, weight: tf.Tensor | float = 1.0, **values: tf.Tensor) -> None:
         for name, value in values.items():
-            self._means[name].update_state(value)
+            _update(self._means[name], value, weight)
 
     def _results(self, batch: Batch, logits: tf.Tensor) -> dict[str, Any]:
         step_size = self.sampler.step_size_at(tf.constant(0), self.progress["step_size"])
@@ -255,6 +275,7 @@ class JEM(Scoring, Fitting):
         return cls(**parts)
 
 
-def _sum_replicas(value: tf.Tensor) -> tf.Tensor:
-    context = tf.distribute.get_replica_context()
-    return context.all_reduce(tf.distribute.ReduceOp.SUM, value)
+def _update(metric: keras.metrics.Mean, value: tf.Tensor, weight: tf.Tensor | float) -> None:
+    """Add what is finite: a broken batch should not hide all others of its epoch."""
+    fine = tf.math.is_finite(value)
+    metric.update_state(tf.where(fine, value, 0.0), weight * tf.cast(fine, tf.float32))

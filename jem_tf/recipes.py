@@ -33,6 +33,7 @@ class Recipe:
     step_size: float | str = "auto"
     noise: float = 0.02
     capacity: int | None = None
+    reinit_probability: float = 0.05
     input_noise: float = 0.1
     generative_weight: float = 1.0
     lag: float = 10.0
@@ -65,7 +66,7 @@ class Recipe:
         return JEM(
             self.network(data),
             sampler=SGLD(self.steps, self.step_size, self.noise),
-            buffer=ReplayBuffer(self.capacity),
+            buffer=ReplayBuffer(self.capacity, self.reinit_probability),
             input_noise=self.input_noise,
             generative_weight=self.generative_weight,
             lag=self.lag,

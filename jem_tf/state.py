@@ -86,5 +86,11 @@ def components(variable: tf.Variable) -> tuple[tf.Variable, ...]:
     return getattr(variable, "values", (variable,))
 
 
+def sum_replicas(value: tf.Tensor) -> tf.Tensor:
+    """The sum of `value` over all replicas, in each of them."""
+    context = tf.distribute.get_replica_context()
+    return context.all_reduce(tf.distribute.ReduceOp.SUM, value)
+
+
 def _cross_replica() -> bool:
     return tf.distribute.in_cross_replica_context()

@@ -17,8 +17,8 @@ from typing import Any
 import keras
 import numpy as np
 
-from jem_tf import checkpoints, pictures
-from jem_tf.callbacks import Resume
+from jem_tf import pictures
+from jem_tf.callbacks import DivergenceGuard, Resume, checkpoints
 from jem_tf.data import Dataset, UnknownDataset, resizes
 from jem_tf.data import load as load_data
 from jem_tf.export import export
@@ -45,8 +45,9 @@ def train(
 ) -> JEM:
     """Train by `recipe` on `data` and leave in directory `out`:
 
-    `config.json`, `log.csv` (a line each epoch), `checkpoints/` (every minute), `model.keras` and
-    `samples.png` (ten of each class). With `objective="cross_entropy"` the backbone is trained as
+    `config.json`, `log.csv` (a line each epoch), `events.jsonl` (what the `DivergenceGuard` had to
+    do, if anything), `checkpoints/` (every minute), `model.keras` and `samples.png` (ten of each
+    class). With `objective="cross_entropy"` the backbone is trained as
     a plain classifier, with the same settings, and saved as a JEM to compare with. `source` is
     what `data.load` needs to find the data again. With `resume`, the run in `out` goes on from
     its last checkpoint, if there is one and it has these settings, or `force` says to go on all
@@ -88,6 +89,7 @@ def train(
     out.mkdir(parents=True, exist_ok=True)
     write_json(out / "config.json", config)
     saver = Resume(out / "checkpoints")
+    guards = [DivergenceGuard(log=out / "events.jsonl")] if objective == "joint" else []
     _write_log(out / "log.csv", saver.history)
     begin = time.monotonic()
     trained.fit(
@@ -97,7 +99,7 @@ def train(
         epochs=recipe.epochs,
         verbose=verbose,
         shuffle=False,  # the data set shuffles
-        callbacks=[keras.callbacks.CSVLogger(out / "log.csv", append=True), saver],
+        callbacks=[*guards, keras.callbacks.CSVLogger(out / "log.csv", append=True), saver],
     )
     seconds = time.monotonic() - begin
     save(model, out / "model.keras")

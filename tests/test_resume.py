@@ -10,8 +10,7 @@ import pytest
 import tensorflow as tf
 
 import jem_tf
-from jem_tf import checkpoints
-from jem_tf.callbacks import Interrupted, Resume
+from jem_tf.callbacks import Interrupted, Resume, checkpoints
 
 
 class StopAt(keras.callbacks.Callback):

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from itertools import cycle
 from typing import Any
 
+import numpy as np
+
 COLOURS = ("#0b6e99", "#c2571a", "#4c8c2b", "#7a4fa3", "#b8860b", "#5f6b76", "#b0305c", "#2a9d8f")
 STYLE: dict[Any, Any] = {
     "font.family": "sans-serif",
@@ -191,6 +193,8 @@ def _training(models: Models, figure: Any) -> Any:
     for axis, (title, keys) in zip(made.subplots(1, len(panels), squeeze=False)[0], panels):
         for colour, key in zip(COLOURS, keys):
             axis.plot(range(1, len(log[key]) + 1), log[key], color=colour, label=key)
+        for epoch in np.flatnonzero(np.diff(log.get("rollbacks", []), prepend=0.0)):
+            axis.axvline(epoch + 1, color="black", linestyle=":", linewidth=1)
         axis.set(title=title, xlabel="epoch")
         axis.legend(fontsize=8)
     made.tight_layout()

@@ -41,13 +41,19 @@ class Sampler:
         """Whether the step size adapts to the training."""
         return isinstance(self.step_size, str)
 
+    @property
+    def first(self) -> float:
+        """What `run` takes for `step_size` unless told: where "auto" begins, or a factor of 1."""
+        return self.initial_step_size if self.tunes else 1.0
+
     def step_size_at(self, index: tf.Tensor, tuned: tf.Tensor | float | None) -> tf.Tensor:
-        """The step size of step `index`; `tuned` is the present value when it is "auto"."""
+        """The step size of step `index`; `tuned` is the present value when it is "auto", and
+        else a factor."""
+        tuned = self.first if tuned is None else tuned
         if self.tunes:
-            return tf.cast(self.initial_step_size if tuned is None else tuned, tf.float32)
-        if callable(self.step_size):
-            return tf.cast(self.step_size(index), tf.float32)
-        return tf.constant(self.step_size, tf.float32)
+            return tf.cast(tuned, tf.float32)
+        size = self.step_size(index) if callable(self.step_size) else self.step_size
+        return tf.cast(size, tf.float32) * tuned
 
     def first_step_size(self, scores: tf.Tensor) -> tf.Tensor:
         """Where "auto" begins, given the scores at the starts of chains."""

@@ -81,6 +81,15 @@ def test_charts_repeat_to_the_byte(reported):
     assert charts.draw(metrics) == charts.draw(metrics)
 
 
+def test_divergences_are_drawn_and_counted(reported, tmp_path):
+    metrics = json.loads((reported / "metrics.json").read_text())
+    healthy = charts.draw(metrics)["training"]
+    next(iter(metrics["models"].values()))["training"]["rollbacks"] = [0.0, 3.0]
+    assert charts.draw(metrics)["training"] != healthy
+    shutil.copytree(reported, tmp_path / "copy")
+    assert "the guard undid (dotted): 3." in report.write(tmp_path / "copy", metrics).read_text()
+
+
 def test_an_interruption_keeps_what_was_finished(trained, tmp_path, monkeypatch, capsys):
     calls = []
 

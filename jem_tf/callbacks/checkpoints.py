@@ -1,6 +1,6 @@
 """Checkpoints that are whole or not there: written aside, synced, renamed, and checked by sum.
 
-Not here: when to save, and what the state means (`callbacks.py`).
+Not here: when to save, and what the state means (`resume.py`).
 A checkpoint is a numbered directory with `model.keras` and `state.json`.
 """
 

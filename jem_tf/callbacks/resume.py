@@ -1,4 +1,4 @@
-"""Callbacks for `fit`: exact resume.
+"""A training that is stopped goes on as if nothing had happened.
 
 Not here: the files of a checkpoint (`checkpoints.py`), what a step does (`model.py`).
 """
@@ -14,7 +14,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from jem_tf import checkpoints
+from jem_tf.callbacks import checkpoints
 
 
 class Interrupted(KeyboardInterrupt):

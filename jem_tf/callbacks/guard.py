@@ -1,0 +1,234 @@
+"""A training that falls ill is taken back to when it was well, and goes on more carefully.
+
+Not here: the vital signs (`watching.py`). Steps that are not finite never reach the weights, with
+or without this guard.
+"""
+
+import json
+import math
+import time
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from jem_tf.model import JEM
+from jem_tf.state import components
+
+GRACE = 4  # checks in which a new network may still be worse than guessing
+
+
+class DivergenceGuard(keras.callbacks.Callback):
+    """Heals a diverging training of a `JEM`, without anyone's help.
+
+    ```python
+    model.fit(x, y, callbacks=[Resume("checkpoints"), DivergenceGuard(log="events.jsonl")])
+    ```
+
+    Every `every` steps it looks at the model's `vitals()`. After `patience` bad readings in a row
+    it takes weights, optimizer and chains back to a snapshot of better days, and lets training
+    go on with new random numbers and a lower learning rate, which then recovers to half of what
+    it was. Where chains are lost because of their step size, it is changed too. Troubles that
+    return are answered by older snapshots and lower rates, `attempts` times; then training stops,
+    with the last good state. Steps are not repeated: the run takes as long as it would have.
+
+    Args:
+        every: steps between two looks.
+        patience: bad readings in a row that make a divergence.
+        attempts: how often training may be taken back.
+        log: a file to which each event is added as a line of JSON.
+    """
+
+    def __init__(
+        self,
+        every: int = 50,
+        patience: int = 2,
+        attempts: int = 10,
+        log: str | Path | None = None,
+    ):
+        super().__init__()
+        if min(every, patience, attempts) < 1:
+            raise ValueError(
+                "`every`, `patience` and `attempts` must be positive. Received: "
+                f"every={every!r}, patience={patience!r}, attempts={attempts!r}"
+            )
+        self.every, self.patience, self.attempts = every, patience, attempts
+        self.log = None if log is None else Path(log)
+        self.events: list[dict[str, Any]] = []
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        if not isinstance(self.model, JEM):
+            raise TypeError(f"DivergenceGuard watches a JEM. Received: {self.model!r}")
+        progress = self.model.progress
+        if "cooling" not in progress:
+            with self.model.distribute_strategy.scope():
+                progress.assign(
+                    cooling=np.float32(1),  # of the learning rate, now
+                    ceiling=np.float32(1),  # and when it has recovered
+                    strikes=np.int64(0),  # bad readings in a row
+                    checks=np.int64(0),  # good ones since the last event
+                    rollbacks=np.int64(0),
+                    depth=np.int64(0),  # of them since training was well for long
+                    best=np.float32(math.inf),  # the lowest cross-entropy
+                    seen=np.int64(0),  # steps left out, that were reported
+                )
+        self._cool_schedule()
+        self._snapshots: list[list[tuple[tf.Variable, tf.Tensor]]] = []
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        if not self._snapshots:  # now that whoever restores a training has done so
+            self._cooled = self._number("cooling")  # what a rate without schedule has in it
+            self._step = self._number("step")
+            self._snapshots = [self._snapshot()]
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        step = self._number("step")
+        if step // self.every == self._step // self.every:
+            return
+        self._step = step
+        skipped = self._number("skipped") - self._number("seen")
+        vitals = self.model.vitals()
+        illness = self._diagnose(vitals, skipped)
+        if skipped:
+            self._report("skipped", f"{skipped} updates were not finite and left out", vitals)
+            self.model.progress.assign(seen=np.int64(self._number("skipped")))
+        if illness is None:
+            self._recover(vitals)
+            return
+        self.model.progress.assign(strikes=np.int64(self._number("strikes") + 1))
+        if self._number("strikes") >= self.patience:
+            self._roll_back(illness, vitals)
+
+    def _diagnose(self, vitals: dict[str, float], skipped: int) -> str | None:
+        """What is wrong, in words."""
+        model, lag = self.model, self.model.lag
+        guessing = math.log(model.num_classes)
+        settled = self._number("checks") >= GRACE or self._number("rollbacks") > 0
+        if 2 * skipped > self.every:
+            return "most updates are not finite"
+        if vitals["extent"] > 3.0:
+            return "chains have left the range of the data"
+        if vitals["gap"] > 2.0 * lag:
+            return "samples are far more likely than the data"
+        if vitals["trusted"] < 0.5:
+            return "chains are stuck, far below the data"
+        if settled and vitals["cross_entropy"] > 1.5 * guessing:
+            return "the classifier is worse than guessing"
+        if vitals["cross_entropy"] > self._number("best") + 0.5 * guessing:
+            return "the classifier has unlearned its classes"
+        return None
+
+    def _recover(self, vitals: dict[str, float]) -> None:
+        number = self._number
+        checks = number("checks") + 1
+        self.model.progress.assign(
+            strikes=np.int64(0),
+            checks=np.int64(checks),
+            best=np.float32(min(number("best"), vitals["cross_entropy"])),
+            depth=np.int64(0 if checks >= 20 else number("depth")),
+        )
+        self._cool(min(number("ceiling"), number("cooling") * 1.2))
+        if checks % 4 == 0:  # keep the first, and the last two
+            self._snapshots = [self._snapshots[0], *self._snapshots[1:][-1:], self._snapshot()]
+
+    def _roll_back(self, illness: str, vitals: dict[str, float]) -> None:
+        number = self._number
+        depth = number("depth") + 1
+        snapshot = self._snapshots[-depth] if depth <= len(self._snapshots) else self._snapshots[0]
+        for variable, value in snapshot:
+            variable.assign(value)
+        last = number("rollbacks") + 1 >= self.attempts
+        ceiling = number("ceiling") / 2.0
+        # Chains that step across the peaks need smaller steps, chains that only lag larger ones.
+        factor = 1.0
+        if vitals["trusted"] < 0.5 or vitals["extent"] > 3.0:
+            factor = 0.5 if vitals["climbing"] < 0.97 else 2.0
+        self.model.progress.assign(
+            ceiling=np.float32(ceiling),
+            strikes=np.int64(0),
+            checks=np.int64(0),
+            rollbacks=np.int64(number("rollbacks") + 1),
+            depth=np.int64(depth),
+            step_size=np.float32(number("step_size") * factor),
+        )
+        del self._snapshots[max(1, len(self._snapshots) - depth + 1) :]
+        self.model.forget_vitals()
+        self._cool(ceiling / 5.0)
+        answer = (
+            "stopped, with the last good state"
+            if last
+            else (
+                f"taken back, learning rate x {ceiling / 5.0:.2g} recovering to x {ceiling:.2g}"
+                + (f", sampler steps x {factor:g}" if factor != 1.0 else "")
+            )
+        )
+        self._report("divergence", f"{illness}: {answer}", vitals)
+        if last:
+            self.model.stop_training = True
+
+    def _report(self, kind: str, message: str, vitals: dict[str, float]) -> None:
+        event = {"step": self._step, "event": kind, "message": message, "vitals": vitals}
+        self.events.append(event)
+        print(f"\nStep {self._step}: {message}", flush=True)
+        if self.log is not None:
+            with self.log.open("a") as file:
+                file.write(json.dumps({**event, "time": time.time()}) + "\n")
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        if logs is not None:
+            logs["rollbacks"] = float(self._number("rollbacks"))
+
+    def _number(self, name: str) -> Any:
+        return components(self.model.progress[name])[0].numpy().item()
+
+    def _snapshot(self) -> list[tuple[tf.Variable, tf.Tensor]]:
+        """Copies of what training changes, but for its clocks."""
+        model = self.model
+        optimizer = _inner(model.optimizer)
+        clocks = {id(optimizer.iterations), id(optimizer._learning_rate)}
+        kept = [v for v in model.optimizer.variables if id(v) not in clocks]
+        variables = [v.value for v in (*model.weights, *kept)]
+        variables += [*model.buffer.tf_variables, model.progress["step_size"]]
+        return [(part, tf.identity(part)) for v in variables for part in components(v)]
+
+    def _cool_schedule(self) -> None:
+        """Let a scheduled learning rate be what it would be, times `cooling`."""
+        optimizer, cooling = _inner(self.model.optimizer), self.model.progress["cooling"]
+        rate = optimizer._learning_rate
+        if not isinstance(rate, keras.optimizers.schedules.LearningRateSchedule):
+            return
+        if not isinstance(rate, Cooled) or rate.factor is not cooling:
+            schedule = rate.schedule if isinstance(rate, Cooled) else rate
+            optimizer.learning_rate = Cooled(schedule, cooling)
+            self.model.make_train_function(force=True)
+
+    def _cool(self, factor: float) -> None:
+        """Let the learning rate be `factor` of what it would be."""
+        self.model.progress.assign(cooling=np.float32(factor))
+        rate = _inner(self.model.optimizer)._learning_rate
+        if not isinstance(rate, Cooled) and factor != self._cooled:
+            rate.assign(rate.numpy() * factor / self._cooled)
+        self._cooled = factor
+
+
+def _inner(optimizer: Any) -> Any:
+    return getattr(optimizer, "inner_optimizer", optimizer)
+
+
+@keras.saving.register_keras_serializable("jem_tf")
+class Cooled(keras.optimizers.schedules.LearningRateSchedule):
+    """A schedule times a factor that is kept elsewhere."""
+
+    def __init__(self, schedule: Any, factor: Any = 1.0):
+        super().__init__()
+        if isinstance(schedule, dict):  # as `get_config` writes it
+            schedule = keras.saving.deserialize_keras_object(schedule)
+        self.schedule, self.factor = schedule, factor
+
+    def __call__(self, step: Any) -> Any:
+        return self.schedule(step) * self.factor
+
+    def get_config(self) -> dict[str, Any]:
+        return {"schedule": keras.saving.serialize_keras_object(self.schedule)}
