@@ -18,6 +18,8 @@ from jem_tf.model import JEM
 from jem_tf.state import components
 
 GRACE = 4  # checks in which a new network may still be worse than guessing
+LEFT = "chains have left the range of the data"
+STUCK = "chains are stuck, far below the data"
 
 
 class DivergenceGuard(keras.callbacks.Callback):
@@ -103,17 +105,16 @@ class DivergenceGuard(keras.callbacks.Callback):
 
     def _diagnose(self, vitals: dict[str, float], skipped: int) -> str | None:
         """What is wrong, in words."""
-        model, lag = self.model, self.model.lag
-        guessing = math.log(model.num_classes)
+        guessing = math.log(self.model.num_classes)
         settled = self._number("checks") >= GRACE or self._number("rollbacks") > 0
         if 2 * skipped > self.every:
             return "most updates are not finite"
         if vitals["extent"] > 3.0:
-            return "chains have left the range of the data"
-        if vitals["gap"] > 2.0 * lag:
+            return LEFT
+        if vitals["gap"] > 50.0:
             return "samples are far more likely than the data"
-        if vitals["trusted"] < 0.5:
-            return "chains are stuck, far below the data"
+        if vitals["trusted"] < 0.5 or vitals["gap"] < -100.0:
+            return STUCK
         if settled and vitals["cross_entropy"] > 1.5 * guessing:
             return "the classifier is worse than guessing"
         if vitals["cross_entropy"] > self._number("best") + 0.5 * guessing:
@@ -143,7 +144,7 @@ class DivergenceGuard(keras.callbacks.Callback):
         ceiling = number("ceiling") / 2.0
         # Chains that step across the peaks need smaller steps, chains that only lag larger ones.
         factor = 1.0
-        if vitals["trusted"] < 0.5 or vitals["extent"] > 3.0:
+        if illness in (LEFT, STUCK):
             factor = 0.5 if vitals["climbing"] < 0.97 else 2.0
         self.model.progress.assign(
             ceiling=np.float32(ceiling),
