@@ -93,6 +93,7 @@ def _train(arguments: argparse.Namespace) -> None:
             source=source,
             resume=bool(arguments.resume),
             force=arguments.force,
+            save_seconds=arguments.save_seconds,
         )
     except callbacks.Interrupted:
         print(f"\nGo on with: jem-tf train --resume {out}", file=sys.stderr)
@@ -214,6 +215,9 @@ def _parser() -> argparse.ArgumentParser:
         "there is one, so that the same command begins and goes on",
     )
     sub.add_argument("--force", action="store_true", help="go on although settings differ")
+    sub.add_argument(
+        "--save-seconds", type=_rate, default=60.0, help="between two checkpoints (default: 60)"
+    )
     sub.add_argument("--overwrite", action="store_true", help="replace the run in --out")
     sub.add_argument(
         "--recipe", help="named settings: digits, fashion_mnist, image, tabular, paper"

@@ -42,13 +42,14 @@ def train(
     source: dict[str, Any] | None = None,
     resume: bool = False,
     force: bool = False,
+    save_seconds: float = 60.0,
 ) -> JEM:
     """Train by `recipe` on `data` and leave in directory `out`:
 
     `config.json`, `log.csv` (a line each epoch), `events.jsonl` (what the `DivergenceGuard` had to
-    do, if anything), `checkpoints/` (every minute), `model.keras` and `samples.png` (ten of each
-    class). With `objective="cross_entropy"` the backbone is trained as
-    a plain classifier, with the same settings, and saved as a JEM to compare with. `source` is
+    do, if anything), `checkpoints/` (every `save_seconds`), `model.keras` and `samples.png` (ten
+    of each class). With `objective="cross_entropy"` the backbone is trained as a plain classifier,
+    with the same settings, and saved as a JEM to compare with. `source` is
     what `data.load` needs to find the data again. With `resume`, the run in `out` goes on from
     its last checkpoint, if there is one and it has these settings, or `force` says to go on all
     the same.
@@ -88,7 +89,7 @@ def train(
         shutil.rmtree(out)
     out.mkdir(parents=True, exist_ok=True)
     write_json(out / "config.json", config)
-    saver = Resume(out / "checkpoints")
+    saver = Resume(out / "checkpoints", save_seconds)
     guards = [DivergenceGuard(log=out / "events.jsonl")] if objective == "joint" else []
     _write_log(out / "log.csv", saver.history)
     begin = time.monotonic()
