@@ -33,6 +33,9 @@ EXAMPLES = {
     "sample": """\
         jem-tf sample runs/digits --out samples.png
         jem-tf sample runs/digits --label 3 --count 100 --steps 200 --seed 1""",
+    "loglik": """\
+        jem-tf loglik runs/digits
+        jem-tf loglik runs/digits --steps 10000      slower and closer""",
     "export": """\
         jem-tf export runs/digits                    saved_models/digits/1, 2, 3, ...
         jem-tf export runs/digits --out /models/digits --refine-steps 5""",
@@ -139,6 +142,24 @@ def _evaluate(arguments: argparse.Namespace) -> None:
     print(f"Wrote {out / 'report.html'} and {out / 'metrics.json'}")
     if results["failed"]:
         raise ValueError(f"These parts failed: {', '.join(results['failed'])}.")
+
+
+def _loglik(arguments: argparse.Namespace) -> None:
+    from jem_tf import training
+    from jem_tf.evaluation import likelihood
+
+    model = training.load(arguments.model)
+    data = training.data_for(arguments.model, arguments.dataset, arguments.data_dir, None)
+    x, _ = data.arrays("test", arguments.rows)
+    found = likelihood.log_z(model, arguments.chains, arguments.steps, arguments.seed)
+    mean = float(-model.energy(x).mean()) - found.value
+    print(
+        f"log Z = {found.value:.2f} +- {found.error:.2f} nats, by {found.effective:.0f} effective "
+        f"of {arguments.chains} chains\nmean log p(x) of {len(x)} test inputs = {mean:.2f} nats, "
+        f"{mean / x[0].size:.3f} a value"
+    )
+    if found.effective < 0.1 * arguments.chains:
+        print("Few chains carry this: log Z is likely larger. Give more --steps.")
 
 
 def _export(arguments: argparse.Namespace) -> None:
@@ -260,6 +281,15 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument(
         "--inception", type=Path, metavar="FILE", help="Inception network for FID (.pb or .h5)"
     )
+    sub.add_argument("--seed", type=int, default=0, help="(default: 0)")
+    _data_dir(sub)
+
+    sub = command("loglik", "Estimate log Z, and with it log p(x) of test data.", _loglik)
+    sub.add_argument("model", type=Path, help="run directory or .keras file")
+    sub.add_argument("--dataset", help="what to test on (default: what the model was trained on)")
+    sub.add_argument("--chains", type=_positive, default=100, help="(default: 100)")
+    sub.add_argument("--steps", type=_positive, default=1000, help="of annealing (default: 1000)")
+    sub.add_argument("--rows", type=_positive, default=1000, help="test inputs (default: 1000)")
     sub.add_argument("--seed", type=int, default=0, help="(default: 0)")
     _data_dir(sub)
 
