@@ -18,7 +18,7 @@ import keras
 import numpy as np
 
 from jem_tf import pictures
-from jem_tf.callbacks import DivergenceGuard, Resume, checkpoints
+from jem_tf.callbacks import DivergenceGuard, Resume, SampleGrid, checkpoints
 from jem_tf.data import Dataset, UnknownDataset, resizes
 from jem_tf.data import load as load_data
 from jem_tf.export import export
@@ -47,9 +47,10 @@ def train(
     """Train by `recipe` on `data` and leave in directory `out`:
 
     `config.json`, `log.csv` (a line each epoch), `events.jsonl` (what the `DivergenceGuard` had to
-    do, if anything), `checkpoints/` (every `save_seconds`), `model.keras` and `samples.png` (ten
-    of each class). With `objective="cross_entropy"` the backbone is trained as a plain classifier,
-    with the same settings, and saved as a JEM to compare with. `source` is
+    do, if anything), `chains/` (pictures of the buffer, ten over the run), `checkpoints/` (every
+    `save_seconds`), `model.keras` and `samples.png` (ten of each class). With
+    `objective="cross_entropy"` the backbone is trained as a plain classifier, with the same
+    settings, and saved as a JEM to compare with. `source` is
     what `data.load` needs to find the data again. With `resume`, the run in `out` goes on from
     its last checkpoint, if there is one and it has these settings, or `force` says to go on all
     the same.
@@ -90,7 +91,11 @@ def train(
     out.mkdir(parents=True, exist_ok=True)
     write_json(out / "config.json", config)
     saver = Resume(out / "checkpoints", save_seconds)
-    guards = [DivergenceGuard(log=out / "events.jsonl")] if objective == "joint" else []
+    watchers: list[keras.callbacks.Callback] = []
+    if objective == "joint":
+        watchers.append(DivergenceGuard(log=out / "events.jsonl"))
+        if len(data.shape) == 3:
+            watchers.append(SampleGrid(out / "chains", every=max(1, recipe.epochs // 10)))
     _write_log(out / "log.csv", saver.history)
     begin = time.monotonic()
     trained.fit(
@@ -100,7 +105,7 @@ def train(
         epochs=recipe.epochs,
         verbose=verbose,
         shuffle=False,  # the data set shuffles
-        callbacks=[*guards, keras.callbacks.CSVLogger(out / "log.csv", append=True), saver],
+        callbacks=[*watchers, keras.callbacks.CSVLogger(out / "log.csv", append=True), saver],
     )
     seconds = time.monotonic() - begin
     save(model, out / "model.keras")

@@ -10,7 +10,7 @@ import keras
 import tensorflow as tf
 
 from jem_tf.randomness import fold_in
-from jem_tf.sampling.sampler import LogDensityFn, Sampler
+from jem_tf.sampling.sampler import LogDensityFn, Sampler, mean
 
 
 @keras.saving.register_keras_serializable("jem_tf")
@@ -29,7 +29,7 @@ class MALA(Sampler):
 
     initial_step_size = 1e-3
     step_size_bounds = (1e-7, 1.0)
-    diagnostics = ("acceptance",)
+    diagnostics = ("acceptance", "displacement")
     row_seeds = False  # TFP's kernel has one seed for all chains
     target_acceptance = 0.574  # optimal for MALA (Roberts and Rosenthal 1998)
 
@@ -57,7 +57,7 @@ class MALA(Sampler):
             share = tf.reduce_mean(tf.cast(results.is_accepted, tf.float32))
             return index + 1, x, results, accepted + share
 
-        total = self.steps if steps is None else steps
+        total, origin = self.steps if steps is None else steps, x
 
         def chains() -> tuple[tf.Tensor, tf.Tensor]:
             start = tf.constant(0)
@@ -71,7 +71,7 @@ class MALA(Sampler):
 
         # A replica may get no rows of the last batch, which TFP's kernel does not take.
         x, acceptance = tf.cond(tf.shape(x)[0] > 0, chains, lambda: (x, tf.constant(0.0)))
-        return x, {"acceptance": acceptance}
+        return x, {"acceptance": acceptance, "displacement": tf.sqrt(mean((x - origin) ** 2))}
 
     def tune(self, step_size: tf.Tensor, _: tf.Tensor, stats: dict[str, tf.Tensor]) -> tf.Tensor:
         """The next step size: larger when more proposals than the optimum are accepted."""

@@ -75,6 +75,11 @@ class Sampler:
         return cls(**config)
 
 
+def mean(values: tf.Tensor) -> tf.Tensor:
+    """The mean, and 0 of nothing: a replica may get no rows of the last batch."""
+    return tf.math.divide_no_nan(tf.reduce_sum(values), tf.cast(tf.size(values), tf.float32))
+
+
 def check_steps(steps: Any) -> None:
     """Raise `ValueError` unless `steps` is a positive integer."""
     if isinstance(steps, bool) or not hasattr(steps, "__index__") or steps < 1:

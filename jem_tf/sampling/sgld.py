@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from jem_tf.energy import value_and_gradient
 from jem_tf.randomness import fold_in, normal
-from jem_tf.sampling.sampler import LogDensityFn, Sampler, check_positive
+from jem_tf.sampling.sampler import LogDensityFn, Sampler, check_positive, mean
 
 TIED = "tied"
 
@@ -35,7 +35,9 @@ class SGLD(Sampler):
         clip: largest change of a value by the gradient in one step, before noise.
     """
 
-    diagnostics = ("climbing",)  # share of chains that end above their start, in log density
+    # Share of chains that end above their start in log density, how far above they are in nats,
+    # and how far from it, a value, in half ranges of the data.
+    diagnostics = ("climbing", "drift", "displacement")
 
     def __init__(
         self,
@@ -91,7 +93,7 @@ class SGLD(Sampler):
             return index + 1, x, tf.where(index == 0, value, first), value
 
         total = self.steps if steps is None else steps
-        zeros = tf.zeros(tf.shape(x)[:1])
+        start, zeros = x, tf.zeros(tf.shape(x)[:1])
         # A `tf.while_loop`, because Keras traces `train_step` with AutoGraph off.
         _, x, first, last = tf.while_loop(
             lambda index, *_: index < total,
@@ -99,8 +101,11 @@ class SGLD(Sampler):
             (tf.constant(0), x, zeros, zeros),
             parallel_iterations=1,
         )
-        climbing = tf.reduce_mean(tf.cast(last >= first, tf.float32))
-        return x, {"climbing": tf.where(tf.size(zeros) > 0, climbing, 0.0)}
+        return x, {
+            "climbing": mean(tf.cast(last >= first, tf.float32)),
+            "drift": mean(last - first),
+            "displacement": tf.sqrt(mean((x - start) ** 2)),
+        }
 
     def first_step_size(self, scores: tf.Tensor) -> tf.Tensor:
         """1, as in the paper, or less where that would throw chains across the data's range."""

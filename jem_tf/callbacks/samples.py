@@ -1,0 +1,58 @@
+"""Pictures of the chains while they learn: the loss does not tell what samples look like."""
+
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from jem_tf import pictures
+from jem_tf.state import components
+
+
+class SampleGrid(keras.callbacks.Callback):
+    """Draws chains of a `JEM`'s buffer at the ends of epochs.
+
+    ```python
+    model.fit(x, y, callbacks=[SampleGrid("chains", every=5, tensorboard="logs")])
+    ```
+
+    Args:
+        directory: of the PNG files, `epoch-0005.png` and so on.
+        every: epochs between two of them.
+        count: chains in a picture.
+        tensorboard: a directory of TensorBoard logs that gets the pictures too.
+    """
+
+    def __init__(
+        self,
+        directory: str | Path,
+        every: int = 1,
+        count: int = 100,
+        tensorboard: str | Path | None = None,
+    ):
+        super().__init__()
+        if min(every, count) < 1:
+            raise ValueError(
+                f"`every` and `count` must be positive. Received: {every=!r}, {count=!r}"
+            )
+        self.directory, self.every, self.count = Path(directory), every, count
+        writer = tf.summary.create_file_writer
+        self._writer = None if tensorboard is None else writer(str(tensorboard))
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        if (epoch + 1) % self.every:
+            return
+        start = self.model.start
+        low, high = (components(start[name])[0].numpy() for name in ("low", "high"))
+        if low.ndim != 3:
+            raise ValueError(f"Only images can be drawn. The inputs have shape {low.shape}.")
+        chains = components(self.model.buffer["chains"])[0][: self.count].numpy()
+        images = (chains - low) * (2.0 / np.maximum(high - low, 1e-6)) - 1.0
+        self.directory.mkdir(parents=True, exist_ok=True)
+        pictures.save_grid(images, 10, self.directory / f"epoch-{epoch + 1:04d}.png")
+        if self._writer is not None:
+            shown = np.asarray(pictures.grid(images, 10))
+            with self._writer.as_default():
+                tf.summary.image("chains", shown.reshape(1, *shown.shape[:2], -1), epoch + 1)
