@@ -30,11 +30,10 @@ def test_chains_are_drawn_in_the_range_of_the_data(images, tmp_path):
     low, high = images[0].min(), images[0].max()
     expected = np.clip((values - low) / (high - low), 0, 1) * 255
     np.testing.assert_allclose(first[6::12, 6::12], expected, atol=1)
+    drawer._writer.close()
     (events,) = (tmp_path / "logs").iterdir()
-    tags = [
-        v.tag for e in tf.compat.v1.train.summary_iterator(str(events)) for v in e.summary.value
-    ]
-    assert tags == ["chains"]
+    records = tf.compat.v1.train.summary_iterator(str(events))
+    assert [v.tag for record in records for v in record.summary.value] == ["chains", "chains"]
 
 
 def test_wrong_use_is_named(make_model, blobs, tmp_path):
