@@ -88,7 +88,7 @@ RECIPES = {
         "28x28 gray images in under an hour on two cores",
         "convnet",
         {"width": 16},
-        epochs=10,
+        epochs=6,
         learning_rate=1e-3,
         warmup=500,
         ema=0.998,
@@ -96,7 +96,7 @@ RECIPES = {
         capacity=500,
         reinit_probability=0.0125,  # chains live for 400 steps, as the paper's
         input_noise=0.05,
-        generative_weight=0.3,
+        generative_weight=0.2,
         lag=20.0,
     ),
     "image": Recipe("any small images: convolutions, SiLU, self-tuning step size", "convnet"),
