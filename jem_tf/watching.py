@@ -15,6 +15,7 @@ VITALS = (
     "gap",  # log density of the samples less that of the data, in nats
     "trusted",  # share of the samples that count in the loss
     "climbing",  # share of chains that end above their start
+    "displacement",  # how far they move in a training step, a value, in half ranges of the data
     "extent",  # root mean square of the samples, in half ranges from the middle of the data's
     "gradient_norm",
     "cross_entropy",

@@ -32,9 +32,9 @@ class DivergenceGuard(keras.callbacks.Callback):
     Every `every` steps it looks at the model's `vitals()`. After `patience` bad readings in a row
     it takes weights, optimizer and chains back to a snapshot of better days, and lets training
     go on with new random numbers and a lower learning rate, which then recovers to half of what
-    it was. Where chains are lost because of their step size, it is changed too. Troubles that
-    return are answered by older snapshots and lower rates, `attempts` times; then training stops,
-    with the last good state. Steps are not repeated: the run takes as long as it would have.
+    it was. A step size of the sampler that does not tune itself is changed where it is to blame.
+    Troubles that return are answered by older snapshots and lower rates, `attempts` times; then
+    training stops. Steps are not repeated: the run takes as long as it would have.
 
     Args:
         every: steps between two looks.
@@ -83,7 +83,7 @@ class DivergenceGuard(keras.callbacks.Callback):
         if not self._snapshots:  # now that whoever restores a training has done so
             self._cooled = self._number("cooling")  # what a rate without schedule has in it
             self._step = self._number("step")
-            self._snapshots = [self._snapshot()]
+            self._snapshots = [self._snapshot()] * 3
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         step = self._number("step")
@@ -131,21 +131,23 @@ class DivergenceGuard(keras.callbacks.Callback):
             depth=np.int64(0 if checks >= 20 else number("depth")),
         )
         self._cool(min(number("ceiling"), number("cooling") * 1.2))
-        if checks % 4 == 0:  # keep the first, and the last two
-            self._snapshots = [self._snapshots[0], *self._snapshots[1:][-1:], self._snapshot()]
+        if checks % 4 == 0:  # an illness may be older than its signs: keep older copies too
+            newest, older, oldest = self._snapshots
+            self._snapshots = [
+                self._snapshot(),
+                newest if checks % 16 == 0 else older,
+                older if checks % 64 == 0 else oldest,
+            ]
 
     def _roll_back(self, illness: str, vitals: dict[str, float]) -> None:
         number = self._number
-        depth = number("depth") + 1
-        snapshot = self._snapshots[-depth] if depth <= len(self._snapshots) else self._snapshots[0]
-        for variable, value in snapshot:
-            variable.assign(value)
         last = number("rollbacks") + 1 >= self.attempts
+        depth = min(number("depth") + 1, len(self._snapshots))
+        self._snapshots[:depth] = self._snapshots[depth - 1 : depth] * depth  # the others were ill
+        for variable, value in self._snapshots[0]:
+            variable.assign(value)
         ceiling = number("ceiling") / 2.0
-        # Chains that step across the peaks need smaller steps, chains that only lag larger ones.
-        factor = 1.0
-        if illness in (LEFT, STUCK):
-            factor = 0.5 if vitals["climbing"] < 0.97 else 2.0
+        factor = self._step_factor(illness, vitals)
         self.model.progress.assign(
             ceiling=np.float32(ceiling),
             strikes=np.int64(0),
@@ -154,11 +156,10 @@ class DivergenceGuard(keras.callbacks.Callback):
             depth=np.int64(depth),
             step_size=np.float32(number("step_size") * factor),
         )
-        del self._snapshots[max(1, len(self._snapshots) - depth + 1) :]
         self.model.forget_vitals()
         self._cool(ceiling / 5.0)
         answer = (
-            "stopped, with the last good state"
+            "stopped, in an earlier state"
             if last
             else (
                 f"taken back, learning rate x {ceiling / 5.0:.2g} recovering to x {ceiling:.2g}"
@@ -168,6 +169,16 @@ class DivergenceGuard(keras.callbacks.Callback):
         self._report("divergence", f"{illness}: {answer}", vitals)
         if last:
             self.model.stop_training = True
+
+    def _step_factor(self, illness: str, vitals: dict[str, float]) -> float:
+        """How to change a step size that does not tune itself: smaller where chains step across
+        the peaks, larger where noise drives them, or where they climb but lag."""
+        sampler = self.model.sampler
+        if sampler.tunes or illness not in (LEFT, STUCK) or "climbing" not in sampler.diagnostics:
+            return 1.0
+        noise = 0.0 if isinstance(sampler.noise, str) else sampler.noise * sampler.steps**0.5
+        across = vitals["climbing"] < 0.97 and vitals["displacement"] > 2.0 * noise
+        return 0.5 if across or illness == LEFT else 2.0
 
     def _report(self, kind: str, message: str, vitals: dict[str, float]) -> None:
         event = {"step": self._step, "event": kind, "message": message, "vitals": vitals}
@@ -185,13 +196,14 @@ class DivergenceGuard(keras.callbacks.Callback):
         return components(self.model.progress[name])[0].numpy().item()
 
     def _snapshot(self) -> list[tuple[tf.Variable, tf.Tensor]]:
-        """Copies of what training changes, but for its clocks."""
+        """Copies of what training changes, but for its clocks and this guard's memory."""
         model = self.model
         optimizer = _inner(model.optimizer)
         clocks = {id(optimizer.iterations), id(optimizer._learning_rate)}
         kept = [v for v in model.optimizer.variables if id(v) not in clocks]
         variables = [v.value for v in (*model.weights, *kept)]
         variables += [*model.buffer.tf_variables, model.progress["step_size"]]
+        variables.append(model.progress["best"])
         return [(part, tf.identity(part)) for v in variables for part in components(v)]
 
     def _cool_schedule(self) -> None:
