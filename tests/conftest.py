@@ -29,6 +29,14 @@ def fixed_seed():
     keras.utils.set_random_seed(7)
 
 
+@pytest.fixture(scope="session")
+def mirrored():
+    """One for all tests: TensorFlow numbers collectives anew in each strategy of a process."""
+    import tensorflow as tf
+
+    return tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+
+
 @pytest.fixture
 def blobs():
     """Three Gaussian classes in the plane, not in [-1, 1]: x `[300, 2]`, y `[300]`."""

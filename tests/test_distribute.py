@@ -8,12 +8,6 @@ import tensorflow as tf
 import jem_tf
 
 
-@pytest.fixture(scope="module")
-def mirrored():
-    """One for all tests: TensorFlow numbers collectives anew in each strategy of a process."""
-    return tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
-
-
 def chains_of(model):
     return model.buffer.arrays()["chains"]
 

@@ -5,7 +5,6 @@ import json
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
 import jem_tf
 from jem_tf.callbacks import DivergenceGuard, Resume
@@ -120,8 +119,8 @@ def test_a_healthy_training_is_not_touched(make_model, blobs):
     assert guard.events == []
 
 
-def test_replicas_are_taken_back_each_to_its_own_chains(make_model, blobs):
-    with tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]).scope():
+def test_replicas_are_taken_back_each_to_its_own_chains(mirrored, make_model, blobs):
+    with mirrored.scope():
         model = make_model()
     guard = DivergenceGuard(every=5)
     model.fit(*blobs, batch_size=50, epochs=20, verbose=0, callbacks=[At(90, explode), guard])

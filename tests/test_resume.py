@@ -32,6 +32,14 @@ class PowerCut(BaseException):
     pass
 
 
+@pytest.fixture
+def ordinary_ctrl_c():
+    """Python's own, also where this process was started with it ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 def batches(x, y):
     return tf.data.Dataset.from_tensor_slices((x, y)).batch(50)
 
@@ -105,7 +113,7 @@ def test_epochs_of_a_data_set_depend_on_their_number_only():
     np.testing.assert_array_equal(*(np.bincount(order) for order in orders[:2]))
 
 
-def test_a_second_signal_stops_at_once(make_model, blobs, tmp_path):
+def test_a_second_signal_stops_at_once(ordinary_ctrl_c, make_model, blobs, tmp_path):
     class Twice(keras.callbacks.Callback):
         def on_train_batch_begin(self, batch, logs=None):
             os.kill(os.getpid(), signal.SIGINT)
@@ -117,7 +125,7 @@ def test_a_second_signal_stops_at_once(make_model, blobs, tmp_path):
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_ctrl_c_after_a_failed_fit_is_an_ordinary_one(make_model, blobs, tmp_path):
+def test_ctrl_c_after_a_failed_fit_is_an_ordinary_one(ordinary_ctrl_c, make_model, blobs, tmp_path):
     with pytest.raises(PowerCut):
         make_model().fit(*blobs, verbose=0, callbacks=[StopAt(2), Resume(tmp_path)])
     with pytest.raises(KeyboardInterrupt):
@@ -185,8 +193,10 @@ def test_a_checkpoint_of_another_model_is_refused(make_model, blobs, saved):
         other.fit(*blobs, verbose=0, callbacks=[Resume(saved)])
 
 
-def test_on_more_replicas_training_goes_on_but_says_it_is_not_the_same(saved, make_model, blobs):
-    with tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]).scope():
+def test_on_more_replicas_training_goes_on_but_says_it_is_not_the_same(
+    mirrored, saved, make_model, blobs
+):
+    with mirrored.scope():
         model = make_model()
     with pytest.warns(UserWarning, match="1 replicas, there are 2"):
         model.fit(batches(*blobs), epochs=3, verbose=0, callbacks=[Resume(saved)])
