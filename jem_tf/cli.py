@@ -47,6 +47,7 @@ EXAMPLES = {
 def main(argv: list[str] | None = None) -> int:
     """Run the command in `argv`; the exit code."""
     arguments = _parser().parse_args(argv)
+    arguments.argv = sys.argv[1:] if argv is None else argv
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     try:
         arguments.run(arguments)
@@ -60,8 +61,15 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _train(arguments: argparse.Namespace) -> None:
-    from jem_tf import callbacks, data, recipes, training
+    from jem_tf import callbacks, data, distribute, recipes, supervising, training
 
+    several = distribute.spans_workers(arguments.strategy)
+    restarts = arguments.restarts if arguments.restarts is not None else 10 if several else 0
+    if restarts and supervising.needed():
+        raise SystemExit(supervising.supervise(arguments.argv, restarts))
+    if not supervising.needed():
+        supervising.follow_parent()
+    strategy = distribute.choose(arguments.strategy, arguments.wait)
     run = arguments.resume if isinstance(arguments.resume, Path) else None
     config: dict[str, Any] = {} if run is None else training.settings(run)
     source = config.get("data", {})
@@ -97,6 +105,7 @@ def _train(arguments: argparse.Namespace) -> None:
             resume=bool(arguments.resume),
             force=arguments.force,
             save_seconds=arguments.save_seconds,
+            strategy=strategy,
         )
     except callbacks.Interrupted:
         print(f"\nGo on with: jem-tf train --resume {out}", file=sys.stderr)
@@ -250,6 +259,20 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--steps", type=_positive, help="sampler steps in a training step")
     sub.add_argument("--seed", type=int, help="makes the run repeatable (default: 0)")
     sub.add_argument("--image-size", type=_positive, help="resize images to this many pixels")
+    sub.add_argument(
+        "--strategy",
+        default="auto",
+        help="auto (default: workers of TF_CONFIG, else all GPUs), mirrored, multi-worker, none",
+    )
+    sub.add_argument(
+        "--restarts",
+        type=int,
+        help="how often to start again from the last checkpoint when the training dies (default: "
+        "10 with more than one worker, else 0)",
+    )
+    sub.add_argument(
+        "--wait", type=_rate, default=300.0, help="seconds for other workers to come (default: 300)"
+    )
     _data_dir(sub)
 
     sub = command("evaluate", "Measure a model and write a report of it.", _evaluate)

@@ -50,7 +50,7 @@ class Dataset:
             rows = rows.shuffle(min(len(rows), SHUFFLED), seed=seed)
         if augment:
             rows = rows.enumerate().map(_crop_and_flip(seed or 0), tf.data.AUTOTUNE)
-        return rows.batch(batch_size).prefetch(tf.data.AUTOTUNE)
+        return _shared(rows.batch(batch_size))
 
     def epochs(
         self, batch_size: int, seed: int, first: int = 0, augment: bool = False
@@ -69,7 +69,7 @@ class Dataset:
             return rows.batch(batch_size)
 
         numbers = tf.data.Dataset.range(first, np.iinfo(np.int64).max)
-        return numbers.flat_map(epoch).prefetch(tf.data.AUTOTUNE)
+        return _shared(numbers.flat_map(epoch))
 
     def arrays(self, split: str, limit: int | None = None) -> tuple[np.ndarray, np.ndarray]:
         """`limit` rows in memory, spread evenly over the split, which may be in order of class."""
@@ -309,6 +309,13 @@ def _stratified(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, ...]:
 
 def _scaled(x: np.ndarray) -> np.ndarray:
     return x.astype(np.float32) / 127.5 - 1.0 if x.dtype == np.uint8 else x.astype(np.float32)
+
+
+def _shared(batches: tf.data.Dataset) -> tf.data.Dataset:
+    """`batches` read ahead; of which, with more than one worker, each takes its rows."""
+    options = tf.data.Options()
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
+    return batches.prefetch(tf.data.AUTOTUNE).with_options(options)
 
 
 def _shuffled(rows: tf.data.Dataset, window: int, key: tf.Tensor) -> tf.data.Dataset:

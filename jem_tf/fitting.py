@@ -11,8 +11,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from jem_tf import distribute, inputs
 from jem_tf import energy as maths
-from jem_tf import inputs
 from jem_tf.checks import check_logits
 
 
@@ -69,6 +69,23 @@ class Fitting(keras.Model):
             self._fill(batch, None if per_epoch is None else per_epoch * epochs_left)
         self.buffer.check_capacity(batch)
         return super().fit(x, y, batch_size, epochs, **kwargs)
+
+    def _maybe_symbolic_build(self, iterator: Any = None, data_batch: Any = None) -> None:
+        """As Keras does it, but for more than one worker, where it fails (keras issue 20585):
+        it reduces a batch over workers, whose parts may differ in size."""
+        if iterator is not None and distribute.is_multi_worker(self.distribute_strategy):
+            _, _, batches = next(iter(iterator))
+            local = self.distribute_strategy.experimental_local_results
+            data_batch = tf.nest.map_structure(lambda v: local(v)[0], next(batches))
+            iterator = None
+        super()._maybe_symbolic_build(iterator, data_batch)
+
+    def _logs(self, results: dict[str, Any]) -> dict[str, Any]:
+        """`results` of a step as Keras wants them: with more than one worker it takes their means
+        over axis 0 (keras issue 20585), which single numbers do not have."""
+        if not distribute.is_multi_worker(self.distribute_strategy):
+            return results
+        return {name: tf.reshape(value, [1]) for name, value in results.items()}
 
     def _fill(self, batch: int, steps: int | None) -> None:
         """Fill the buffers for `steps` steps of `batch` on a replica; choose the step size."""

@@ -168,7 +168,7 @@ class JEM(Scoring, Fitting, Watching):
         self.progress["step"].assign_add(1)
         self._log(**diagnostics)
         self._watch(samples, gradient_norm=norm, **terms.vitals, **diagnostics)
-        return self._results(batch, logits)
+        return self._logs(self._results(batch, logits))
 
     def test_step(self, data: Any) -> dict[str, Any]:
         """The same losses and metrics, with the buffer's chains as the samples."""
@@ -183,7 +183,8 @@ class JEM(Scoring, Fitting, Watching):
             f_samples = maths.log_density(self.backbone(samples, training=False))
         self._loss(batch, logits, f_data, f_samples)
         results = self._results(batch, logits)
-        return {k: v for k, v in results.items() if k not in self.sampler.diagnostics}
+        known = {k: v for k, v in results.items() if k not in self.sampler.diagnostics}
+        return self._logs(known)
 
     def _forward(self, x: tf.Tensor, samples: tf.Tensor) -> tuple[tf.Tensor, ...]:
         """Logits of the data, and log densities of data and samples by the network at inference."""

@@ -4,11 +4,15 @@ Not here: trainable weights. A `State` holds plain `tf.Variable`s, so they stay 
 `model.weights` and of every optimizer, yet travel in `.keras` and `.weights.h5` files.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
+
+from jem_tf import distribute
 
 
 class State(keras.layers.Layer):
@@ -24,6 +28,7 @@ class State(keras.layers.Layer):
         super().__init__(**kwargs)
         self.built = True
         self._arrays: dict[str, tf.Variable] = {}
+        self._gathered: dict[str, np.ndarray] | None = None
 
     def __getitem__(self, name: str) -> tf.Variable:
         """The variable `name`, in a replica its own component."""
@@ -52,17 +57,32 @@ class State(keras.layers.Layer):
                 )
                 self._arrays[name] = variable
             parts = components(variable)
-            for part, part_value in zip(parts, value if local else [value] * len(parts)):
+            mine = value[_first_replica(variable) :] if local else [value] * len(parts)
+            for part, part_value in zip(parts, mine):
                 part.assign(part_value)
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Every array, with the replicas' parts stacked on a first axis."""
+        """Every array, with the replicas' parts stacked on a first axis.
+
+        With more than one worker, all of them must ask, as they exchange their parts.
+        """
+        if self._gathered is not None:
+            return self._gathered
         return {
-            name: np.stack([part.numpy() for part in components(variable)])
+            name: _stacked(variable)
             if name in self.per_replica
             else components(variable)[0].numpy()
             for name, variable in self._arrays.items()
         }
+
+    @contextmanager
+    def gathered(self) -> Iterator[None]:
+        """Have the parts of all replicas at hand: inside, `arrays` needs no other worker."""
+        self._gathered = self.arrays()
+        try:
+            yield
+        finally:
+            self._gathered = None
 
     @property
     def tf_variables(self) -> list[tf.Variable]:
@@ -84,6 +104,28 @@ class State(keras.layers.Layer):
 def components(variable: tf.Variable) -> tuple[tf.Variable, ...]:
     """The per-replica parts of a variable; just itself without a strategy."""
     return getattr(variable, "values", (variable,))
+
+
+def _stacked(variable: tf.Variable) -> np.ndarray:
+    strategy: Any = getattr(variable, "distribute_strategy", None)
+    if not distribute.is_multi_worker(strategy):
+        return np.stack([part.numpy() for part in components(variable)])
+
+    @tf.function
+    def gathered() -> tf.Tensor:
+        return strategy.run(
+            lambda: tf.distribute.get_replica_context().all_gather(
+                tf.convert_to_tensor(variable._get())[tf.newaxis], axis=0
+            )
+        )
+
+    return strategy.experimental_local_results(gathered())[0].numpy()
+
+
+def _first_replica(variable: tf.Variable) -> int:
+    """The number of this worker's first replica."""
+    strategy = getattr(variable, "distribute_strategy", None)
+    return distribute.worker(strategy) * len(components(variable))
 
 
 def sum_replicas(value: tf.Tensor) -> tf.Tensor:

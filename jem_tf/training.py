@@ -16,8 +16,9 @@ from typing import Any
 
 import keras
 import numpy as np
+import tensorflow as tf
 
-from jem_tf import pictures
+from jem_tf import distribute, pictures
 from jem_tf.callbacks import DivergenceGuard, Resume, SampleGrid, checkpoints
 from jem_tf.data import Dataset, UnknownDataset, resizes
 from jem_tf.data import load as load_data
@@ -43,6 +44,7 @@ def train(
     resume: bool = False,
     force: bool = False,
     save_seconds: float = 60.0,
+    strategy: tf.distribute.Strategy | None = None,
 ) -> JEM:
     """Train by `recipe` on `data` and leave in directory `out`:
 
@@ -53,10 +55,15 @@ def train(
     settings, and saved as a JEM to compare with. `source` is
     what `data.load` needs to find the data again. With `resume`, the run in `out` goes on from
     its last checkpoint, if there is one and it has these settings, or `force` says to go on all
-    the same.
+    the same. With a `strategy` of several workers, each calls this with the same settings; the
+    first one writes, and all read `out`.
     """
+    strategy = strategy or tf.distribute.get_strategy()
+    worker = distribute.worker(strategy)
     if objective not in OBJECTIVES:
         raise ValueError(f"`objective` must be one of {OBJECTIVES}. Received: {objective!r}")
+    if objective != "joint" and distribute.is_multi_worker(strategy):
+        raise ValueError(f"More than one worker train a JEM only. Received: {objective!r}")
     out = Path(out)
     config = {
         "version": VERSION,
@@ -77,38 +84,51 @@ def train(
             )
         if not changes and (out / "model.keras").is_file():
             return load(out)
-    else:
+    elif worker == 0:
         check_free(out, overwrite)
     keras.utils.set_random_seed(seed)
-    model = recipe.model(data, seed)
-    model.adapt(data.batches("train", recipe.batch_size))
     steps = -(-len(data.train) // recipe.batch_size)
-    trained: keras.Model = model if objective == "joint" else model.backbone
-    loss = None if objective == "joint" else keras.losses.SparseCategoricalCrossentropy(True)
-    trained.compile(recipe.optimizer(steps), loss=loss, metrics=["accuracy"])
-    if out.exists() and not going_on:  # now that nothing is left to go wrong but the training
-        shutil.rmtree(out)
-    out.mkdir(parents=True, exist_ok=True)
-    write_json(out / "config.json", config)
+    with strategy.scope():
+        model = recipe.model(data, seed)
+        trained: keras.Model = model if objective == "joint" else model.backbone
+        loss = None if objective == "joint" else keras.losses.SparseCategoricalCrossentropy(True)
+        trained.compile(recipe.optimizer(steps), loss=loss, metrics=["accuracy"])
+    model.adapt(data.batches("train", recipe.batch_size))
+    if worker == 0:
+        if out.exists() and not going_on:  # now that nothing is left to go wrong but the training
+            shutil.rmtree(out)
+        out.mkdir(parents=True, exist_ok=True)
+        write_json(out / "config.json", config)
+    first, *others = distribute.everyones(strategy, config)
+    for number, other in enumerate(others, 1):
+        if differ := _changes(first, other):
+            raise ValueError(
+                f"Worker {number} has other settings than the first: {'; '.join(differ)}."
+            )
     saver = Resume(out / "checkpoints", save_seconds)
     watchers: list[keras.callbacks.Callback] = []
     if objective == "joint":
-        watchers.append(DivergenceGuard(log=out / "events.jsonl"))
-        if len(data.shape) == 3:
+        watchers.append(DivergenceGuard(log=out / "events.jsonl" if worker == 0 else None))
+    if worker == 0:
+        if objective == "joint" and len(data.shape) == 3:
             watchers.append(SampleGrid(out / "chains", every=max(1, recipe.epochs // 10)))
-    _write_log(out / "log.csv", saver.history)
+        _write_log(out / "log.csv", saver.history)
+        watchers.append(keras.callbacks.CSVLogger(out / "log.csv", append=True))
     begin = time.monotonic()
     trained.fit(
         data.epochs(recipe.batch_size, seed, saver.epoch, recipe.augment),
         steps_per_epoch=steps,
         validation_data=data.batches("test", recipe.batch_size),
         epochs=recipe.epochs,
-        verbose=verbose,
+        verbose=verbose if worker == 0 else 0,
         shuffle=False,  # the data set shuffles
-        callbacks=[*watchers, keras.callbacks.CSVLogger(out / "log.csv", append=True), saver],
+        callbacks=[*watchers, saver],
     )
     seconds = time.monotonic() - begin
-    save(model, out / "model.keras")
+    with model.buffer.gathered():
+        if worker > 0:
+            return model
+        save(model, out / "model.keras")
     write_json(out / "result.json", {"training_seconds": seconds})
     if len(data.shape) == 3:
         classes = np.repeat(np.arange(len(data.class_names)), 10)

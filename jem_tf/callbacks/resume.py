@@ -8,13 +8,17 @@ import threading
 import time
 import traceback
 import warnings
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import keras
 import numpy as np
 
+from jem_tf import distribute
 from jem_tf.callbacks import checkpoints
+
+WORKERS_STEPS = 200  # between two checkpoints of a training with more than one worker
 
 
 class Interrupted(KeyboardInterrupt):
@@ -40,7 +44,9 @@ class Resume(keras.callbacks.Callback):
     `Dataset.epochs(first=resume.epoch)` of `jem_tf.data`, or data that is not shuffled.
 
     SIGTERM and Ctrl-C save after the step, and raise `Interrupted`; a second one stops at once. A
-    damaged checkpoint is noticed, and the one before it used.
+    damaged checkpoint is noticed, and the one before it used. With more than one worker, the first
+    one writes, all read, and they save every `steps` steps (200 unless told), as their clocks
+    differ; a signal then stops without saving.
 
     Args:
         directory: of the checkpoints.
@@ -117,13 +123,15 @@ class Resume(keras.callbacks.Callback):
         self._restore_signals()
 
     def _save_if_due(self, last: bool = False) -> None:
+        together = distribute.is_multi_worker(self.model.distribute_strategy)
+        steps = WORKERS_STEPS if together and self.steps is None else self.steps
         long_ago = time.monotonic() - self._saved >= self._pause
-        due = long_ago if self.steps is None else self._unsaved >= self.steps
-        if due or last or self._signal is not None:
-            place = self.save()
-            if self._signal is not None:
-                self.on_train_end()
-                raise Interrupted(place, *self._position, self._signal)
+        due = long_ago if steps is None else self._unsaved >= steps
+        stop = self._signal is not None
+        place = self.save() if due or last or (stop and not together) else None
+        if self._signal is not None:
+            self.on_train_end()
+            raise Interrupted(place, *self._position, self._signal)
 
     def save(self) -> Path | None:
         """Write a checkpoint; None, and a warning, if that is not possible."""
@@ -139,7 +147,7 @@ class Resume(keras.callbacks.Callback):
         }
         place = None
         try:
-            place = checkpoints.write(self.directory, self.model.save, state, self.keep)
+            place = self._write(state)
         except (OSError, RuntimeError) as error:  # h5py raises either: training is worth more
             warnings.warn(
                 f"No checkpoint could be written to {str(self.directory)!r}: {error}. Training "
@@ -149,6 +157,14 @@ class Resume(keras.callbacks.Callback):
         self._saved, self._unsaved = time.monotonic(), 0
         self._pause = max(self.seconds, 33.0 * (self._saved - begin))
         return place
+
+    def _write(self, state: dict[str, Any]) -> Path | None:
+        model = self.model
+        buffer = getattr(model, "buffer", None)
+        with nullcontext() if buffer is None else buffer.gathered():
+            if distribute.worker(model.distribute_strategy) > 0:
+                return None
+            return checkpoints.write(self.directory, model.save, state, self.keep)
 
     def _restore(self, place: Path) -> None:
         model = self.model
