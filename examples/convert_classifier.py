@@ -8,6 +8,7 @@ from sklearn.metrics import roc_auc_score
 
 import jem_tf
 from jem_tf import backbones, data
+from jem_tf.data import ood_sets
 
 digits = data.load("digits")
 x, y = digits.arrays("train")
@@ -19,7 +20,7 @@ classifier = keras.Sequential([logits, keras.layers.Softmax()])
 classifier.compile("adam", loss="sparse_categorical_crossentropy", metrics=["accuracy"])
 classifier.fit(x, y, batch_size=64, epochs=15, verbose=0)
 
-patches = data.ood_set("patches", digits, len(x_test))
+patches = ood_sets.load("patches", digits, len(x_test))
 
 
 def report(name: str, model: jem_tf.JEM) -> None:

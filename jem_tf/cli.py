@@ -1,15 +1,16 @@
-"""The command line: parses, calls the library, prints.
+"""The command line: flags, their help, exit codes.
 
-Not here: anything a Python user would want to call.
+Not here: what a command does (`commands.py`).
 """
 
 import argparse
-import dataclasses
 import os
 import sys
 import textwrap
 from pathlib import Path
 from typing import Any
+
+from jem_tf import commands
 
 EXAMPLES = {
     "": """\
@@ -60,156 +61,6 @@ def main(argv: list[str] | None = None) -> int:
     return 0
 
 
-def _train(arguments: argparse.Namespace) -> None:
-    from jem_tf import callbacks, data, distribute, recipes, supervising, training
-
-    several = distribute.spans_workers(arguments.strategy)
-    restarts = arguments.restarts if arguments.restarts is not None else 10 if several else 0
-    if restarts and supervising.needed():
-        raise SystemExit(supervising.supervise(arguments.argv, restarts))
-    if not supervising.needed():
-        supervising.follow_parent()
-    strategy = distribute.choose(arguments.strategy, arguments.wait)
-    run = arguments.resume if isinstance(arguments.resume, Path) else None
-    config: dict[str, Any] = {} if run is None else training.settings(run)
-    source = config.get("data", {})
-    name = arguments.dataset or source.get("dataset")
-    if name is None:
-        raise ValueError("Say what to train on, or which run goes on: --resume RUN.")
-    source = {
-        "dataset": _absolute(name),
-        "data_dir": arguments.data_dir or source.get("data_dir"),
-        "image_size": arguments.image_size or source.get("image_size"),
-    }
-    if source["data_dir"] is not None:
-        source["data_dir"] = str(Path(source["data_dir"]).resolve())
-    dataset = data.load(name, source["data_dir"], source["image_size"])
-    if run is None or arguments.recipe is not None:
-        recipe = recipes.get(arguments.recipe or recipes.default_for(dataset))
-    else:
-        recipe = config["recipe"]
-    given = ("epochs", "batch_size", "learning_rate", "steps")
-    changes = {key: getattr(arguments, key) for key in given if getattr(arguments, key) is not None}
-    recipe = dataclasses.replace(recipe, **changes)
-    out = run or arguments.out or Path("runs") / dataset.name
-    print(f"Training on {dataset.name} ({recipe.about}) into {out}")
-    try:
-        training.train(
-            dataset,
-            recipe,
-            out,
-            config.get("seed", 0) if arguments.seed is None else arguments.seed,
-            arguments.objective or config.get("objective", "joint"),
-            arguments.overwrite,
-            source=source,
-            resume=bool(arguments.resume),
-            force=arguments.force,
-            save_seconds=arguments.save_seconds,
-            strategy=strategy,
-        )
-    except callbacks.Interrupted:
-        print(f"\nGo on with: jem-tf train --resume {out}", file=sys.stderr)
-        raise
-    print(f"{out}/model.keras is ready")
-
-
-def _evaluate(arguments: argparse.Namespace) -> None:
-    from jem_tf import evaluation, training
-    from jem_tf.evaluation import report
-
-    target = arguments.model
-    subject = evaluation.open_subject(target)
-    dataset = training.data_for(
-        target,
-        arguments.dataset,
-        arguments.data_dir,
-        subject.shape[0] if arguments.resize and len(subject.shape) == 3 else None,
-    )
-    baseline = None
-    if arguments.baseline is not None:
-        training.check_comparable(target, arguments.baseline)
-        baseline = evaluation.open_subject(arguments.baseline)
-    run = Path(target)
-    out = arguments.out or (run / "report" if run.is_dir() else Path("reports") / run.stem)
-    results = evaluation.evaluate(
-        subject,
-        dataset,
-        out,
-        baseline,
-        None if arguments.ood is None else tuple(arguments.ood),
-        None if arguments.attacks is None else tuple(a for a in arguments.attacks if a != "none"),
-        arguments.budget,
-        seed=arguments.seed,
-        data_dir=arguments.data_dir,
-        resize=arguments.resize,
-        features=arguments.inception,
-        log=run / "log.csv",
-    )
-    print(report.table(results))
-    for note in results["notes"]:
-        print(f"Note: {note}")
-    print(f"Wrote {out / 'report.html'} and {out / 'metrics.json'}")
-    if results["failed"]:
-        raise ValueError(f"These parts failed: {', '.join(results['failed'])}.")
-
-
-def _loglik(arguments: argparse.Namespace) -> None:
-    from jem_tf import training
-    from jem_tf.evaluation import likelihood
-
-    model = training.load(arguments.model)
-    data = training.data_for(arguments.model, arguments.dataset, arguments.data_dir, None)
-    x, _ = data.arrays("test", arguments.rows)
-    found = likelihood.log_z(model, arguments.chains, arguments.steps, arguments.seed)
-    mean = float(-model.energy(x).mean()) - found.value
-    print(
-        f"log Z = {found.value:.2f} +- {found.error:.2f} nats, by {found.effective:.0f} effective "
-        f"of {arguments.chains} chains\nmean log p(x) of {len(x)} test inputs = {mean:.2f} nats, "
-        f"{mean / x[0].size:.3f} a value"
-    )
-    if found.effective < 0.1 * arguments.chains:
-        print("Few chains carry this: log Z is likely larger. Give more --steps.")
-
-
-def _export(arguments: argparse.Namespace) -> None:
-    from jem_tf import training
-
-    out = arguments.out
-    version = training.export_run(
-        arguments.model,
-        out,
-        arguments.data_dir,
-        refine_steps=arguments.refine_steps,
-        sample_steps=arguments.sample_steps,
-    )
-    print(f"Wrote {version}")
-
-
-def _inspect(arguments: argparse.Namespace) -> None:
-    from jem_tf import inspection
-
-    print(inspection.describe(arguments.directory))
-
-
-def _sample(arguments: argparse.Namespace) -> None:
-    from jem_tf import pictures, training
-
-    model = training.load(arguments.model)
-    samples = model.sample(
-        arguments.count, arguments.label, steps=arguments.steps, seed=arguments.seed
-    )
-    if samples.ndim != 4:
-        raise ValueError(f"Only images can be drawn. The samples have shape {samples.shape[1:]}.")
-    pictures.save_grid(samples, min(10, len(samples)), arguments.out)
-    print(f"Wrote {arguments.out}")
-
-
-def _demo(arguments: argparse.Namespace) -> None:
-    from jem_tf import demo
-
-    demo.run(arguments.out, arguments.seed)
-
-
 def _parser() -> argparse.ArgumentParser:
     from jem_tf.version import VERSION
 
@@ -219,14 +70,14 @@ def _parser() -> argparse.ArgumentParser:
         **_teaching(""),
     )
     parser.add_argument("--version", action="version", version=VERSION)
-    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    subparsers = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
 
     def command(name: str, about: str, run: Any) -> argparse.ArgumentParser:
-        sub = commands.add_parser(name, help=about, description=about, **_teaching(name))
+        sub = subparsers.add_parser(name, help=about, description=about, **_teaching(name))
         sub.set_defaults(run=run)
         return sub
 
-    sub = command("train", "Train a JEM on a data set, into a run directory.", _train)
+    sub = command("train", "Train a JEM on a data set, into a run directory.", commands.train)
     sub.add_argument(
         "dataset",
         nargs="?",
@@ -275,7 +126,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     _data_dir(sub)
 
-    sub = command("evaluate", "Measure a model and write a report of it.", _evaluate)
+    sub = command("evaluate", "Measure a model and write a report of it.", commands.evaluate)
     sub.add_argument(
         "model",
         help="run directory, .keras file, SavedModel, or grpc://host:port/model of a TF Serving "
@@ -307,7 +158,7 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--seed", type=int, default=0, help="(default: 0)")
     _data_dir(sub)
 
-    sub = command("loglik", "Estimate log Z, and with it log p(x) of test data.", _loglik)
+    sub = command("loglik", "Estimate log Z, and with it log p(x) of test data.", commands.loglik)
     sub.add_argument("model", type=Path, help="run directory or .keras file")
     sub.add_argument("--dataset", help="what to test on (default: what the model was trained on)")
     sub.add_argument("--chains", type=_positive, default=100, help="(default: 100)")
@@ -316,17 +167,19 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--seed", type=int, default=0, help="(default: 0)")
     _data_dir(sub)
 
-    sub = command("export", "Write a run as the next version of a SavedModel.", _export)
+    sub = command("export", "Write a run as the next version of a SavedModel.", commands.export)
     sub.add_argument("model", type=Path, help="run directory")
     sub.add_argument("--out", type=Path, help="model directory (default: saved_models/DATASET)")
     sub.add_argument("--refine-steps", type=_positive, default=10, help="(default: 10)")
     sub.add_argument("--sample-steps", type=_positive, default=400, help="(default: 400)")
     _data_dir(sub)
 
-    sub = command("inspect", "Print signatures, thresholds and metrics of an export.", _inspect)
+    sub = command(
+        "inspect", "Print signatures, thresholds and metrics of an export.", commands.inspect
+    )
     sub.add_argument("directory", type=Path, help="model directory, or one version of it")
 
-    sub = command("sample", "Draw samples of a trained model into a picture.", _sample)
+    sub = command("sample", "Draw samples of a trained model into a picture.", commands.sample)
     sub.add_argument("model", type=Path, help="run directory or .keras file")
     sub.add_argument("--label", type=int, help="class (default: samples of p(x))")
     sub.add_argument("--count", type=_positive, default=100, help="how many (default: 100)")
@@ -334,7 +187,9 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--seed", type=int, default=0, help="(default: 0)")
     sub.add_argument("--out", type=Path, default=Path("samples.png"), help="(default: samples.png)")
 
-    sub = command("demo", "Train a JEM and a plain classifier on digits and compare them.", _demo)
+    sub = command(
+        "demo", "Train a JEM and a plain classifier on digits and compare them.", commands.demo
+    )
     sub.add_argument("--out", type=Path, default=Path("runs/demo"), help="(default: runs/demo)")
     sub.add_argument("--seed", type=int, default=0, help="(default: 0)")
     return parser
@@ -351,11 +206,6 @@ def _teaching(command: str) -> dict[str, Any]:
         "epilog": "examples:\n" + textwrap.indent(textwrap.dedent(EXAMPLES[command]), "  "),
         "formatter_class": argparse.RawDescriptionHelpFormatter,
     }
-
-
-def _absolute(dataset: str) -> str:
-    """Paths as they are found from anywhere; names of data sets as they are."""
-    return str(Path(dataset).resolve()) if Path(dataset).exists() else dataset
 
 
 def _rate(text: str) -> float:

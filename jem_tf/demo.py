@@ -6,7 +6,7 @@ A JEM and a plain classifier with the same network, measured side by side, repor
 from pathlib import Path
 from typing import Any
 
-from jem_tf import data, evaluation, recipes, training
+from jem_tf import data, evaluation, recipes, runs, training
 from jem_tf.evaluation import report
 
 
@@ -33,6 +33,6 @@ def run(out: Path, seed: int = 0, verbose: Any = "auto") -> dict[str, Any]:
     print("\n" + report.table(results))
     for question, answer in report.answers(results):
         print(f"\n{question}\n  {answer}")
-    version = training.export_run(out / "joint", out / "saved_model" / digits.name)
+    version = runs.export_run(out / "joint", out / "saved_model" / digits.name)
     print(f"\nWrote {version}\nOpen {out / 'report' / 'report.html'} in a browser.")
     return results

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from jem_tf import cli, training
+from jem_tf import cli, runs
 from jem_tf.recipes import RECIPES
 
 
@@ -23,7 +23,7 @@ def test_train_leaves_a_complete_run(run):
         rows = list(csv.DictReader(file))
     assert len(rows) == 2 and {"loss", "val_accuracy", "step_size", "chain_age"} <= set(rows[0])
     assert Image.open(run / "samples.png").size[0] > 100
-    assert training.load(run).sample(2, steps=1).shape == (2, 4, 4, 1)
+    assert runs.load(run).sample(2, steps=1).shape == (2, 4, 4, 1)
 
 
 def test_a_run_is_never_overwritten_unasked(run, small, capsys):
@@ -121,7 +121,7 @@ def test_ctrl_c_saves_the_model_and_says_how_to_go_on(small, tmp_path):
     assert process.returncode == 130, error
     assert f"jem-tf train --resume {out}" in error and "Traceback" not in error
     with pytest.warns(UserWarning, match="not finished"):
-        model = training.load(out)
+        model = runs.load(out)
     assert model.progress.arrays()["step"] > 0 and model.buffer.filled
 
 

@@ -1,12 +1,14 @@
 """Data sets by name, from files the tests make, and their OOD companions."""
 
 import dataclasses
+import shutil
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from jem_tf import data
+from jem_tf.data import ood_sets
 
 
 @pytest.fixture(scope="module")
@@ -16,12 +18,14 @@ def digits():
 
 def test_digits_are_scaled_split_and_complete(digits):
     x, _ = digits.arrays("train")
+    x_validation, y_validation = digits.arrays("validation")
     x_test, y_test = digits.arrays("test")
-    assert x.shape == (1437, 8, 8, 1) and x_test.shape == (360, 8, 8, 1)
+    assert x.shape == (1293, 8, 8, 1) and x_test.shape == (360, 8, 8, 1)
     assert (x.min(), x.max(), x.dtype) == (-1.0, 1.0, np.float32)
     assert set(np.bincount(y_test)) <= {35, 36, 37}
-    together = {row.tobytes() for row in np.concatenate([x, x_test])}
-    assert len(together) >= 1797 - 1  # no row is in both
+    assert set(np.bincount(y_validation)) <= {14, 15}
+    together = {row.tobytes() for row in np.concatenate([x, x_validation, x_test])}
+    assert len(together) >= 1797 - 1  # no row is in two
 
 
 def test_batches_repeat_with_their_seed_and_differ_between_epochs(digits):
@@ -56,12 +60,23 @@ def test_npz_with_and_without_a_test_split(tmp_path):
     x, y = rng.integers(0, 256, (50, 6, 6, 1), dtype=np.uint8), np.arange(50) % 2
     np.savez(tmp_path / "one.npz", x=x, y=y)
     one = data.load(str(tmp_path / "one.npz"))
-    assert len(one.train) == 40 and len(one.test) == 10
+    assert [len(v) for v in (one.train, one.validation, one.test)] == [36, 4, 10]
     assert one.arrays("train")[0].min() >= -1 and one.shape == (6, 6, 1)
     np.savez(tmp_path / "two.npz", x_train=x / 7.0, y_train=y, x_test=x[:5] / 7.0, y_test=y[:5])
     two = data.load(str(tmp_path / "two.npz"))
     np.testing.assert_allclose(two.arrays("test")[0], x[:5] / 7.0, rtol=1e-6)
-    assert two.class_names == ("0", "1")
+    assert two.class_names == ("0", "1") and len(two.validation) == 5
+    kinds = {
+        f"{name}_{kind}": v for kind in data.dataset.SPLITS for name, v in (("x", x), ("y", y))
+    }
+    np.savez(tmp_path / "three.npz", **kinds)
+    assert len(data.load(str(tmp_path / "three.npz")).validation) == 50
+
+
+def test_few_rows_of_many_classes_can_be_divided(tmp_path):
+    np.savez(tmp_path / "few.npz", x=np.ones((12, 3)), y=np.arange(12) // 2 - 1)
+    few = data.load(str(tmp_path / "few.npz"))
+    assert [len(v) for v in (few.train, few.validation, few.test)] == [8, 1, 3]
 
 
 def test_npz_with_other_arrays_or_pickles_is_refused(tmp_path):
@@ -92,8 +107,18 @@ def test_a_folder_of_images_by_class(folder):
     loaded = data.load(str(folder), image_size=8)
     x, y = loaded.arrays("train")
     assert loaded.class_names == ("dark", "light")
-    assert x.shape == (16, 8, 8, 3) and len(loaded.test) == 4
+    assert x.shape == (14, 8, 8, 3) and len(loaded.validation) == 2 and len(loaded.test) == 4
     assert x[y == 0].mean() < -0.3 < 0.3 < x[y == 1].mean()
+
+
+def test_a_folder_of_splits_and_one_of_nothing(folder, tmp_path):
+    for split in ("train", "validation", "test"):
+        shutil.copytree(folder, tmp_path / "all" / split)
+    loaded = data.load(str(tmp_path / "all"))
+    assert [len(v) for v in (loaded.train, loaded.validation, loaded.test)] == [20, 20, 20]
+    (tmp_path / "empty" / "cats").mkdir(parents=True)
+    with pytest.raises(ValueError, match=r"folders \['cats'\]"):
+        data.load(str(tmp_path / "empty"))
 
 
 def test_folders_with_other_classes_to_test_on_are_refused(folder, tmp_path):
@@ -126,8 +151,9 @@ def tfds_dir(tmp_path, monkeypatch):
 def test_tensorflow_datasets_by_name(tfds_dir, monkeypatch):
     loaded = data.load("mnist", data_dir=str(tfds_dir))
     x, _ = loaded.arrays("train")
-    assert x.shape == (20, 28, 28, 1) and x.min() >= -1 and x.max() <= 1
-    assert loaded.class_names == tuple("0123456789") and len(loaded.test) == 10
+    assert x.shape == (18, 28, 28, 1) and x.min() >= -1 and x.max() <= 1
+    assert loaded.class_names == tuple("0123456789")
+    assert len(loaded.validation) == 2 and len(loaded.test) == 10
     monkeypatch.setenv("TFDS_DATA_DIR", str(tfds_dir))
     assert data.load("mnist", image_size=8).shape == (8, 8, 1)
 
@@ -141,14 +167,14 @@ def test_a_set_without_a_test_split_is_split(tfds_dir):
     type(builder)._split_generators = lambda self, dl_manager: {"train": rows}  # restored after
     builder.download_and_prepare()
     loaded = data.load("mnist", data_dir=str(tfds_dir))
-    train, test = (set(loaded.arrays(s)[0][:, 0, 0, 0]) for s in ("train", "test"))
-    assert len(train) == 40 and len(test) == 10 and not train & test
+    parts = [set(loaded.arrays(s)[0][:, 0, 0, 0]) for s in ("train", "validation", "test")]
+    assert [len(part) for part in parts] == [36, 4, 10] and len(set.union(*parts)) == 50
 
 
 def test_another_set_is_resized_into_a_companion(tfds_dir, digits):
     with pytest.raises(ValueError, match=r"\(28, 28, 1\), digits \(8, 8, 1\): resize"):
-        data.ood_set("mnist", digits, 5, data_dir=str(tfds_dir))
-    x = data.ood_set("mnist", digits, 5, data_dir=str(tfds_dir), resize=True)
+        ood_sets.load("mnist", digits, 5, data_dir=str(tfds_dir))
+    x = ood_sets.load("mnist", digits, 5, data_dir=str(tfds_dir), resize=True)
     assert x.shape == (5, 8, 8, 1)
 
 
@@ -158,8 +184,8 @@ def test_companions_have_the_range_of_the_data(digits):
     other = dataclasses.replace(
         digits, train=digits.train.map(unit), test=digits.test.map(unit), pixel_range=(0.0, 1.0)
     )
-    same = data.ood_set("patches", digits, 20)
-    np.testing.assert_allclose(data.ood_set("patches", other, 20), (same + 1) / 2, atol=1e-6)
+    same = ood_sets.load("patches", digits, 20)
+    np.testing.assert_allclose(ood_sets.load("patches", other, 20), (same + 1) / 2, atol=1e-6)
 
 
 def test_a_part_of_a_split_is_spread_over_all_of_it(tmp_path):
@@ -175,9 +201,9 @@ def test_vectors_have_no_constant_companion(tmp_path):
     rows = {"x": np.random.default_rng(0).normal(size=(50, 3)), "y": np.arange(50) % 2}
     np.savez(tmp_path / "t.npz", **rows)
     table = data.load(str(tmp_path / "t.npz"))
-    assert data.companions(table) == ("noise", "interpolations")
+    assert ood_sets.companions(table) == ("noise", "interpolations")
     with pytest.raises(ValueError, match="no `constant` set of vectors"):
-        data.ood_set("constant", table, 5)
+        ood_sets.load("constant", table, 5)
 
 
 def test_unknown_names_suggest_near_ones(digits):
@@ -186,24 +212,24 @@ def test_unknown_names_suggest_near_ones(digits):
     with pytest.raises(ValueError, match="fashion_mnist"):
         data.load("fashion-mnist")
     with pytest.raises(ValueError, match="'patches'"):
-        data.ood_set("patchs", digits, 5)
+        ood_sets.load("patchs", digits, 5)
     with pytest.raises(ValueError, match="folder of images"):
         data.load("no/such/place")
 
 
-@pytest.mark.parametrize("name", data.SYNTHETIC)
+@pytest.mark.parametrize("name", ood_sets.SYNTHETIC)
 def test_companions_have_the_shape_and_range_of_the_set(name, digits):
-    x = data.ood_set(name, digits, 50, seed=1)
+    x = ood_sets.load(name, digits, 50, seed=1)
     assert x.shape == (50, 8, 8, 1) and x.dtype == np.float32
     assert x.min() >= -1 and x.max() <= 1
-    np.testing.assert_array_equal(x, data.ood_set(name, digits, 50, seed=1))
-    assert (x != data.ood_set(name, digits, 50, seed=2)).any()
+    np.testing.assert_array_equal(x, ood_sets.load(name, digits, 50, seed=1))
+    assert (x != ood_sets.load(name, digits, 50, seed=2)).any()
 
 
 def test_companions_are_what_they_are_called(digits):
     large = dataclasses.replace(digits, shape=(200, 200, 3))
-    assert data.ood_set("patches", large, 2).shape == (2, 200, 200, 3)
-    flat = lambda name: data.ood_set(name, digits, 400).reshape(400, -1)  # noqa: E731
+    assert ood_sets.load("patches", large, 2).shape == (2, 200, 200, 3)
+    flat = lambda name: ood_sets.load(name, digits, 400).reshape(400, -1)  # noqa: E731
     assert np.ptp(flat("constant"), axis=1).max() == 0
     assert abs(flat("noise").std() - 2 / np.sqrt(12)) < 0.02
     neighbours = lambda x: np.corrcoef(x[:, :-1].ravel(), x[:, 1:].ravel())[0, 1]  # noqa: E731
@@ -219,8 +245,8 @@ def test_vectors_have_the_companions_that_make_sense(tmp_path):
     rng = np.random.default_rng(0)
     np.savez(tmp_path / "table.npz", x=rng.normal(size=(60, 3)) * [1, 10, 100], y=np.arange(60) % 2)
     table = data.load(str(tmp_path / "table.npz"))
-    noise = data.ood_set("noise", table, 40)
+    noise = ood_sets.load("noise", table, 40)
     assert noise[:, 2].std() > 10 * noise[:, 0].std()
-    assert data.ood_set("interpolations", table, 40).shape == (40, 3)
+    assert ood_sets.load("interpolations", table, 40).shape == (40, 3)
     with pytest.raises(ValueError, match=r"shape \(3,\)"):
-        data.ood_set("patches", table, 5)
+        ood_sets.load("patches", table, 5)

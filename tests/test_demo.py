@@ -3,7 +3,7 @@
 import pytest
 
 from jem_tf import demo
-from jem_tf.data import SYNTHETIC
+from jem_tf.data.ood_sets import SYNTHETIC
 from jem_tf.evaluation import report
 
 

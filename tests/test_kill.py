@@ -9,7 +9,7 @@ import time
 import numpy as np
 import pytest
 
-from jem_tf import training
+from jem_tf import runs
 
 COMMAND = [sys.executable, "-c", "import sys; from jem_tf.cli import main; sys.exit(main())"]
 pytestmark = pytest.mark.slow
@@ -33,7 +33,7 @@ def finish(out):
     process = start(out)
     error = process.communicate(timeout=900)[1]
     assert process.returncode == 0, error
-    return training.load(out)
+    return runs.load(out)
 
 
 def same(one, other):

@@ -12,7 +12,7 @@ import time
 import numpy as np
 import pytest
 
-from jem_tf import cli, distribute, training
+from jem_tf import cli, distribute, runs
 
 SCRIPT = """
 import sys, numpy as np, tensorflow as tf, keras, jem_tf
@@ -115,7 +115,7 @@ def test_the_command_line_trains_on_two_workers(small, tmp_path):
     assert codes == [0, 0], errors
     with (out / "log.csv").open() as file:
         assert [row["epoch"] for row in csv.DictReader(file)] == ["0", "1"]
-    model = training.load(out)
+    model = runs.load(out)
     assert model.progress.arrays()["step"] == 8
     assert (out / "samples.png").is_file() and list((out / "checkpoints").iterdir())
 
@@ -186,4 +186,4 @@ def test_a_killed_worker_comes_back_and_the_run_completes(tmp_path):
             worker.kill()
     assert [worker.returncode for worker in workers] == [0, 0], errors
     assert all("Start 1 of 10 from its last checkpoint" in error for error in errors)
-    assert training.load(out).progress.arrays()["step"] == 40 * 23
+    assert runs.load(out).progress.arrays()["step"] == 40 * 23

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from jem_tf.checks import check_known
-from jem_tf.data import Dataset, companions, ood_set
+from jem_tf.data import Dataset, ood_sets
 from jem_tf.evaluation import generation, parts, report, robustness
 from jem_tf.evaluation.budget import BUDGETS
 from jem_tf.evaluation.parts import Job
@@ -56,7 +56,7 @@ def evaluate(
     options: `seed`, `data_dir`, `resize` (inputs of other shapes), `features` (a file for
     `generation.inception`), `log` (the training's `log.csv`).
     """
-    ood = companions(data) if ood is None else tuple(ood)
+    ood = ood_sets.companions(data) if ood is None else tuple(ood)
     images = data.pixel_range is not None
     attacks = tuple((robustness.ATTACKS if images else ()) if attacks is None else attacks)
     check_known("budget", budget, BUDGETS)
@@ -129,7 +129,7 @@ def write(path: Path, value: Any) -> None:
 def _outside(job: Job, name: str) -> np.ndarray:
     total = int(job.data.test.cardinality())
     n = job.budget.rows if total < 0 else min(job.budget.rows, total)
-    return ood_set(name, job.data, n, job.seed, job.data_dir, job.resize)
+    return ood_sets.load(name, job.data, n, job.seed, job.data_dir, job.resize)
 
 
 def _check_subject(subject: Subject, data: Dataset) -> None:

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from jem_tf import pictures
-from jem_tf.data import Dataset, ood_set, stride
+from jem_tf.data import Dataset, ood_sets
+from jem_tf.data.dataset import stride
 from jem_tf.evaluation import calibration, generation, ood, robustness
 from jem_tf.evaluation.budget import Budget
 from jem_tf.evaluation.subjects import Subject
@@ -292,7 +293,7 @@ def _features(
         space = Path(str(job.features)).name
     n = min(len(samples), len(test))
     real = extract(_pixels(job, train[0][: job.budget.feature_rows]))
-    noise = ood_set("noise", job.data, n, job.seed)
+    noise = ood_sets.load("noise", job.data, n, job.seed)
     fake, held, wrong = (extract(_pixels(job, x)) for x in (samples[:n], test[:n], noise))
     return {
         "space": space,

@@ -28,10 +28,10 @@ def open_subject(target: str | Path, scale: Any = 1.0) -> Subject:
             raise ValueError(
                 f"{str(path)!r} is neither a run directory (no config.json) nor a SavedModel."
             ) from None
-    from jem_tf import training
+    from jem_tf import runs
 
     if path.is_dir():
-        return of(training.load(path), str(path))
+        return of(runs.load(path), str(path))
     if not path.is_file():
         raise ValueError(f"There is no trained model at {str(path)!r}.")
-    return of(training.read_model(path), str(path), scale)
+    return of(runs.read_model(path), str(path), scale)

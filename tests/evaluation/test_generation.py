@@ -8,6 +8,7 @@ from PIL import Image
 from scipy import linalg
 
 from jem_tf import data, pictures
+from jem_tf.data import ood_sets
 from jem_tf.evaluation import generation
 
 
@@ -18,7 +19,7 @@ def test_judge_tells_digits_from_noise():
     real = judge.quality(x, y)
     assert real.recognised > 0.97
     assert real.diversity == pytest.approx(1.0, abs=0.05)
-    noise = judge.quality(data.ood_set("noise", digits, len(x)), y)
+    noise = judge.quality(ood_sets.load("noise", digits, len(x)), y)
     assert noise.recognised < 0.3
     copies = judge.quality(np.repeat(x[:1], 10, 0), np.repeat(y[:1], 10))
     assert copies.diversity == 0.0
@@ -66,7 +67,7 @@ def test_small_classifier_orders_data_before_noise():
     x, y = digits.arrays("train")
     extract = generation.small_classifier(x, y, 10)
     test, _ = digits.arrays("test")
-    noise = data.ood_set("noise", digits, len(test))
+    noise = ood_sets.load("noise", digits, len(test))
     real, held, wrong = (extract(v) for v in (x, test, noise))
     assert real.probabilities.shape == (len(x), 10)
     near, far = (generation.frechet(real.values, v.values) for v in (held, wrong))

@@ -6,7 +6,7 @@ import shutil
 import numpy as np
 import pytest
 
-from jem_tf import cli, evaluation, training
+from jem_tf import cli, evaluation, runs
 from jem_tf.evaluation import charts, report, robustness
 
 HEADINGS = (
@@ -158,7 +158,7 @@ def test_an_export_is_reported_beside_a_keras_file(trained, small, tmp_path):
     assert (
         cli.main(["export", str(trained), "--out", str(tmp_path / "m"), "--sample-steps", "7"]) == 0
     )
-    model = training.load(trained).backbone
+    model = runs.load(trained).backbone
     model.save(tmp_path / "plain.keras")
     flags = ["--dataset", small, "--attacks", "l2", "boundary", "--out", str(tmp_path / "r")]
     flags += ["--baseline", str(tmp_path / "plain.keras"), "--ood", "noise"]

@@ -1,0 +1,166 @@
+"""What each command of `jem-tf` does: calls the library, prints.
+
+Not here: flags and their help (`cli.py`). TensorFlow is imported by the command that needs it, so
+that `--help` and mistakes are answered at once.
+"""
+
+import dataclasses
+import sys
+from argparse import Namespace
+from pathlib import Path
+from typing import Any
+
+
+def train(arguments: Namespace) -> None:
+    from jem_tf import callbacks, data, distribute, recipes, runs, supervising, training
+
+    several = distribute.spans_workers(arguments.strategy)
+    restarts = arguments.restarts if arguments.restarts is not None else 10 if several else 0
+    if restarts and supervising.needed():
+        raise SystemExit(supervising.supervise(arguments.argv, restarts))
+    if not supervising.needed():
+        supervising.follow_parent()
+    strategy = distribute.choose(arguments.strategy, arguments.wait)
+    run = arguments.resume if isinstance(arguments.resume, Path) else None
+    config: dict[str, Any] = {} if run is None else runs.settings(run)
+    source = config.get("data", {})
+    name = arguments.dataset or source.get("dataset")
+    if name is None:
+        raise ValueError("Say what to train on, or which run goes on: --resume RUN.")
+    source = {
+        "dataset": _absolute(name),
+        "data_dir": arguments.data_dir or source.get("data_dir"),
+        "image_size": arguments.image_size or source.get("image_size"),
+    }
+    if source["data_dir"] is not None:
+        source["data_dir"] = str(Path(source["data_dir"]).resolve())
+    dataset = data.load(name, source["data_dir"], source["image_size"])
+    if run is None or arguments.recipe is not None:
+        recipe = recipes.get(arguments.recipe or recipes.default_for(dataset))
+    else:
+        recipe = config["recipe"]
+    given = ("epochs", "batch_size", "learning_rate", "steps")
+    changes = {key: getattr(arguments, key) for key in given if getattr(arguments, key) is not None}
+    recipe = dataclasses.replace(recipe, **changes)
+    out = run or arguments.out or Path("runs") / dataset.name
+    print(f"Training on {dataset.name} ({recipe.about}) into {out}")
+    try:
+        training.train(
+            dataset,
+            recipe,
+            out,
+            config.get("seed", 0) if arguments.seed is None else arguments.seed,
+            arguments.objective or config.get("objective", "joint"),
+            arguments.overwrite,
+            source=source,
+            resume=bool(arguments.resume),
+            force=arguments.force,
+            save_seconds=arguments.save_seconds,
+            strategy=strategy,
+        )
+    except callbacks.Interrupted:
+        print(f"\nGo on with: jem-tf train --resume {out}", file=sys.stderr)
+        raise
+    print(f"{out}/model.keras is ready")
+
+
+def evaluate(arguments: Namespace) -> None:
+    from jem_tf import evaluation, runs
+    from jem_tf.evaluation import report
+
+    target = arguments.model
+    subject = evaluation.open_subject(target)
+    dataset = runs.data_for(
+        target,
+        arguments.dataset,
+        arguments.data_dir,
+        subject.shape[0] if arguments.resize and len(subject.shape) == 3 else None,
+    )
+    baseline = None
+    if arguments.baseline is not None:
+        runs.check_comparable(target, arguments.baseline)
+        baseline = evaluation.open_subject(arguments.baseline)
+    run = Path(target)
+    out = arguments.out or (run / "report" if run.is_dir() else Path("reports") / run.stem)
+    results = evaluation.evaluate(
+        subject,
+        dataset,
+        out,
+        baseline,
+        None if arguments.ood is None else tuple(arguments.ood),
+        None if arguments.attacks is None else tuple(a for a in arguments.attacks if a != "none"),
+        arguments.budget,
+        seed=arguments.seed,
+        data_dir=arguments.data_dir,
+        resize=arguments.resize,
+        features=arguments.inception,
+        log=run / "log.csv",
+    )
+    print(report.table(results))
+    for note in results["notes"]:
+        print(f"Note: {note}")
+    print(f"Wrote {out / 'report.html'} and {out / 'metrics.json'}")
+    if results["failed"]:
+        raise ValueError(f"These parts failed: {', '.join(results['failed'])}.")
+
+
+def loglik(arguments: Namespace) -> None:
+    from jem_tf import runs
+    from jem_tf.evaluation import likelihood
+
+    model = runs.load(arguments.model)
+    data = runs.data_for(arguments.model, arguments.dataset, arguments.data_dir, None)
+    x, _ = data.arrays("test", arguments.rows)
+    found = likelihood.log_z(model, arguments.chains, arguments.steps, arguments.seed)
+    mean = float(-model.energy(x).mean()) - found.value
+    print(
+        f"log Z = {found.value:.2f} +- {found.error:.2f} nats, by {found.effective:.0f} effective "
+        f"of {arguments.chains} chains\nmean log p(x) of {len(x)} test inputs = {mean:.2f} nats, "
+        f"{mean / x[0].size:.3f} a value"
+    )
+    if found.effective < 0.1 * arguments.chains:
+        print("Few chains carry this: log Z is likely larger. Give more --steps.")
+
+
+def export(arguments: Namespace) -> None:
+    from jem_tf import runs
+
+    out = arguments.out
+    version = runs.export_run(
+        arguments.model,
+        out,
+        arguments.data_dir,
+        refine_steps=arguments.refine_steps,
+        sample_steps=arguments.sample_steps,
+    )
+    print(f"Wrote {version}")
+
+
+def inspect(arguments: Namespace) -> None:
+    from jem_tf import inspection
+
+    print(inspection.describe(arguments.directory))
+
+
+def sample(arguments: Namespace) -> None:
+    from jem_tf import pictures, runs
+
+    model = runs.load(arguments.model)
+    samples = model.sample(
+        arguments.count, arguments.label, steps=arguments.steps, seed=arguments.seed
+    )
+    if samples.ndim != 4:
+        raise ValueError(f"Only images can be drawn. The samples have shape {samples.shape[1:]}.")
+    pictures.save_grid(samples, min(10, len(samples)), arguments.out)
+    print(f"Wrote {arguments.out}")
+
+
+def demo(arguments: Namespace) -> None:
+    from jem_tf import demo
+
+    demo.run(arguments.out, arguments.seed)
+
+
+def _absolute(dataset: str) -> str:
+    """Paths as they are found from anywhere; names of data sets as they are."""
+    return str(Path(dataset).resolve()) if Path(dataset).exists() else dataset

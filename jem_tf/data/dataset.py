@@ -1,0 +1,121 @@
+"""A classification set: its splits, in batches, in epochs, in memory.
+
+Not here: where it comes from (`sources.py`), anything about models. Images are `[height, width,
+channels]`, labels integers.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import tensorflow as tf
+
+SPLITS = ("train", "validation", "test")
+SHUFFLED = 50_000  # rows that wait in memory to be drawn
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A classification set: rows `(x, y)` to train on, to choose and calibrate by, to test on.
+
+    ```python
+    digits = data.load("digits")
+    model.fit(digits.batches("train", 64, seed=1), validation_data=digits.batches("validation", 64))
+    x, y = digits.arrays("test", limit=1000)
+    ```
+    """
+
+    name: str
+    train: tf.data.Dataset
+    validation: tf.data.Dataset
+    test: tf.data.Dataset
+    class_names: tuple[str, ...]
+    shape: tuple[int, ...]
+    pixel_range: tuple[float, float] | None = None  # of images; None for other inputs
+
+    def batches(
+        self, split: str, batch_size: int, seed: int | None = None, augment: bool = False
+    ) -> tf.data.Dataset:
+        """Batches of a split, shuffled if there is a `seed`, cropped and flipped if
+        `augment`."""
+        rows = self._split(split)
+        if seed is not None:
+            rows = rows.shuffle(min(len(rows), SHUFFLED), seed=seed)
+        if augment:
+            rows = rows.enumerate().map(_crop_and_flip(seed or 0), tf.data.AUTOTUNE)
+        return _shared(rows.batch(batch_size))
+
+    def epochs(
+        self, batch_size: int, seed: int, first: int = 0, augment: bool = False
+    ) -> tf.data.Dataset:
+        """Training batches of epoch `first` and all that follow, for `fit` with
+        `steps_per_epoch`: what an epoch holds is a function of `seed` and its number, so that
+        a training can go on in another process."""
+
+        window = min(len(self.train), SHUFFLED)
+
+        def epoch(number: tf.Tensor) -> tf.data.Dataset:
+            key = seed * 1_000_003 + number
+            rows = _shuffled(self.train, window, key)
+            if augment:
+                rows = rows.enumerate().map(_crop_and_flip(key), tf.data.AUTOTUNE)
+            return rows.batch(batch_size)
+
+        numbers = tf.data.Dataset.range(first, np.iinfo(np.int64).max)
+        return _shared(numbers.flat_map(epoch))
+
+    def arrays(self, split: str, limit: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """`limit` rows in memory, spread evenly over the split, which may be in order of class."""
+        rows = self._split(split)
+        if limit is not None:
+            rows = rows.shard(stride(int(rows.cardinality()), limit), 0).take(limit)
+        batches = list(rows.batch(1024).as_numpy_iterator())
+        x = np.concatenate([x for x, _ in batches]).astype(np.float32)
+        return x, np.concatenate([y for _, y in batches])
+
+    def _split(self, split: str) -> tf.data.Dataset:
+        if split not in SPLITS:
+            raise ValueError(f"`split` must be one of {SPLITS}. Received: split={split!r}")
+        return getattr(self, split)
+
+
+def stride(total: int, limit: int) -> int:
+    """One row in so many gives `limit` rows from all over `total` (negative: unknown)."""
+    return max(1, total // limit)
+
+
+def _shared(batches: tf.data.Dataset) -> tf.data.Dataset:
+    """`batches` read ahead; of which, with more than one worker, each takes its rows."""
+    options = tf.data.Options()
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
+    return batches.prefetch(tf.data.AUTOTUNE).with_options(options)
+
+
+def _shuffled(rows: tf.data.Dataset, window: int, key: tf.Tensor) -> tf.data.Dataset:
+    """`rows.shuffle(window, key)`, which takes no tensor as its seed where the global seed is 0,
+    and makes the order depend on the global seed."""
+    spec = rows.element_spec
+    parts = tf.nest.flatten(spec)
+    variant = tf.raw_ops.ShuffleDataset(
+        input_dataset=tf.data.experimental.to_variant(rows),
+        buffer_size=window,
+        seed=key,
+        seed2=1,
+        output_types=[part.dtype for part in parts],
+        output_shapes=[part.shape for part in parts],
+        reshuffle_each_iteration=False,
+    )
+    return tf.data.experimental.from_variant(variant, spec)
+
+
+def _crop_and_flip(seed: int | tf.Tensor) -> Callable:
+    """The paper's augmentation: a crop after reflecting 4 pixels at the border, and a flip."""
+
+    def augment(index: tf.Tensor, row: tuple) -> tuple[tf.Tensor, tf.Tensor]:
+        x, y = row
+        key = tf.stack([tf.cast(seed, tf.int64), index])
+        padded = tf.pad(x, [[4, 4], [4, 4], [0, 0]], "REFLECT")
+        crop = tf.image.stateless_random_crop(padded, x.shape, key)
+        return tf.image.stateless_random_flip_left_right(crop, key), y
+
+    return augment

@@ -1,0 +1,238 @@
+"""Data sets by name: digits, files, folders, TensorFlow Datasets; images scaled to [-1, 1].
+
+Not here: sets that do not belong with the data (`ood_sets.py`).
+"""
+
+import dataclasses
+import difflib
+import os
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from jem_tf.data.dataset import SPLITS, Dataset
+from jem_tf.inputs import check_rows
+
+TEST_SHARE = 0.2  # of data that comes without a test split
+VALIDATION_SHARE = 0.1  # of training data that comes without a validation split
+IMAGES = (".bmp", ".gif", ".jpeg", ".jpg", ".png")
+PIXELS = (-1.0, 1.0)  # black and white
+
+
+def load(name: str, data_dir: str | None = None, image_size: int | None = None) -> Dataset:
+    """The data set `name`.
+
+    `name` is "digits" (8x8, comes with scikit-learn), the path of an `.npz` file, of a folder
+    with a folder of images for each class, or any image-classification set of TensorFlow
+    Datasets, which `data_dir` or TFDS_DATA_DIR holds or is filled with. `image_size` resizes
+    images of folders and of TensorFlow Datasets, and is needed where they differ in size.
+    """
+    path = Path(name)
+    if not resizes(name):
+        if image_size is not None:
+            raise ValueError(f"`image_size` cannot resize {name!r}. Received: {image_size}")
+        return _digits() if name == "digits" else _npz(path)
+    if path.is_dir():
+        return _folder(path, image_size)
+    if path.exists() or os.sep in name:
+        raise ValueError(
+            f"A data set file must be a folder of images by class, or .npz. Received: {name!r}"
+        )
+    return _tfds(name, data_dir, image_size)
+
+
+def resizes(name: str) -> bool:
+    """Whether the data set `name` comes in any size."""
+    return name != "digits" and Path(name).suffix != ".npz"
+
+
+class UnknownDataset(ValueError):
+    """No data set has this name; the message suggests names that are near."""
+
+    def __init__(self, name: str, also: tuple[str, ...] = ()):
+        import tensorflow_datasets as tfds
+
+        names = ["digits", *also, *tfds.list_builders()]
+        near = difflib.get_close_matches(name, names, n=3)
+        hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+        super().__init__(
+            f"Unknown data set {name!r}.{hint} Known: 'digits', a path, or any "
+            "image-classification set of TensorFlow Datasets."
+        )
+
+
+def _digits() -> Dataset:
+    from sklearn.datasets import load_digits
+
+    bunch = load_digits()
+    x = (bunch.images[..., np.newaxis] / 8.0 - 1.0).astype(np.float32)
+    train, test = _divided(x, bunch.target, TEST_SHARE)
+    parts = (*_divided(*train, VALIDATION_SHARE), test)
+    return _from_arrays("digits", parts, tuple("0123456789"), PIXELS)
+
+
+def _npz(path: Path) -> Dataset:
+    """`x_train, y_train, x_test, y_test`, perhaps `x_validation, y_validation`, or `x, y`, divided
+    where parts are missing; uint8 becomes [-1, 1]."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {key: file[key] for key in file.files}
+    except (OSError, EOFError, TypeError, zipfile.BadZipFile) as error:
+        raise ValueError(f"Cannot read {str(path)!r}: {error}") from error
+    kinds = ("_train", "_validation", "_test") if "x_train" in arrays else ("",)
+    found = [kind for kind in kinds if {f"x{kind}", f"y{kind}"} <= set(arrays)]
+    if not {"", "_train"} & set(found) or (len(kinds) > 1 and "_test" not in found):
+        raise ValueError(
+            f"{str(path)!r} must hold x_train, y_train, x_test and y_test, or x and y. "
+            f"Received: {sorted(arrays)}"
+        )
+    parts = [_checked(arrays[f"x{kind}"], arrays[f"y{kind}"], path) for kind in found]
+    if len(parts) == 1:
+        parts = _divided(*parts[0], TEST_SHARE)
+    if len(parts) == 2:
+        parts = [*_divided(*parts[0], VALIDATION_SHARE), parts[1]]
+    x = parts[0][0]
+    pixels = PIXELS if x.dtype == np.uint8 and x.ndim == 4 else None
+    names = arrays.get("class_names", np.arange(max(int(y.max()) for _, y in parts) + 1))
+    parts = [(_scaled(x), y) for x, y in parts]
+    return _from_arrays(path.stem, parts, tuple(str(name) for name in names), pixels)
+
+
+def _checked(x: np.ndarray, y: np.ndarray, path: Path) -> tuple[np.ndarray, np.ndarray]:
+    if y.ndim != 1 or y.dtype.kind not in "iu":
+        raise ValueError(
+            f"The labels in {str(path)!r} must be integers [rows]. Received: dtype {y.dtype}, "
+            f"shape {y.shape}"
+        )
+    check_rows(x)
+    gray = x.dtype == np.uint8 and x.ndim == 3  # as in mnist.npz
+    return x[..., np.newaxis] if gray else x, y
+
+
+def _folder(path: Path, image_size: int | None) -> Dataset:
+    """A folder for each class, or `train/`, `test/` and perhaps `validation/` with those inside."""
+    split = (path / "train").is_dir() and (path / "test").is_dir()
+    found = [s for s in SPLITS if (path / s).is_dir()] if split else [""]
+    listed = [_images(path / s) for s in found]
+    names = listed[0][1]
+    for where, (_, other) in zip(found, listed):
+        if other != names:
+            raise ValueError(
+                f"{str(path)!r} has classes {names} to train on and {other} in {where!r}: they "
+                "must be the same."
+            )
+    parts = [part for part, _ in listed]
+    if len(parts) == 1:
+        parts = _divided(*parts[0], TEST_SHARE)
+    if len(parts) == 2:
+        parts = [*_divided(*parts[0], VALIDATION_SHARE), parts[1]]
+    size = (image_size or 32,) * 2
+
+    def read(file: tf.Tensor, label: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        image = tf.io.decode_image(tf.io.read_file(file), 3, expand_animations=False)
+        return _pixels(image, size), label
+
+    rows = _from_arrays(path.name, parts, names, PIXELS)
+    sets = {s: getattr(rows, s).map(read, tf.data.AUTOTUNE) for s in SPLITS}
+    return dataclasses.replace(rows, **sets, shape=(*size, 3))
+
+
+def _images(folder: Path) -> tuple[tuple[np.ndarray, np.ndarray], tuple[str, ...]]:
+    """The files and labels below `folder`, and the names of the classes."""
+    names = tuple(sorted(d.name for d in folder.iterdir() if d.is_dir() and d.name[0] != "."))
+    files = [
+        (str(file), label)
+        for label, name in enumerate(names)
+        for file in sorted((folder / name).rglob("*"))
+        if file.suffix.lower() in IMAGES
+    ]
+    if not files:
+        raise ValueError(
+            f"{str(folder)!r} must hold a folder of images ({', '.join(IMAGES)}) for each class. "
+            f"Received: folders {list(names)}"
+        )
+    paths, labels = zip(*files)
+    return (np.array(paths), np.array(labels)), names
+
+
+def _pixels(image: tf.Tensor, size: tuple[int, int] | None) -> tf.Tensor:
+    """An image of 0 to 255 as [-1, 1], resized if there is a `size`."""
+    image = tf.cast(image, tf.float32)
+    if size is not None:
+        image = tf.image.resize(image, size, antialias=True)
+        image = tf.clip_by_value(image, 0.0, 255.0)  # it rounds beyond white
+    return image / 127.5 - 1.0
+
+
+def _tfds(name: str, data_dir: str | None, image_size: int | None) -> Dataset:
+    import tensorflow_datasets as tfds
+
+    data_dir = data_dir or os.environ.get("TFDS_DATA_DIR")
+    try:
+        builder = tfds.builder(name, data_dir=data_dir)
+    except (tfds.core.DatasetNotFoundError, ValueError) as error:  # unknown, or no name at all
+        raise UnknownDataset(name) from error
+    features = [builder.info.features[key] for key in builder.info.supervised_keys or ()]
+    if [type(f) for f in features] != [tfds.features.Image, tfds.features.ClassLabel]:
+        raise ValueError(f"Data set {name!r} is not for image classification.")
+    image, label = features
+    builder.download_and_prepare()
+    shape = image.shape
+    if image_size is not None:
+        shape = (image_size, image_size, shape[-1])
+    if None in shape:
+        raise ValueError(f"The images of {name!r} differ in size: give `image_size`.")
+
+    def prepare(image: tf.Tensor, label: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        return tf.ensure_shape(_pixels(image, shape[:2] if image_size else None), shape), label
+
+    reading = tfds.ReadConfig(try_autocache=False)
+    train, validation, test = (
+        builder.as_dataset(split=split, as_supervised=True, read_config=reading).map(
+            prepare, tf.data.AUTOTUNE
+        )
+        for split in _tfds_splits(builder.info.splits)
+    )
+    return Dataset(name, train, validation, test, tuple(label.names), tuple(shape), PIXELS)
+
+
+def _tfds_splits(known: Any) -> tuple[str, str, str]:
+    """Where to train, validate and test; parts of "train" where a split is missing."""
+    if "test" in known and "validation" in known:
+        return SPLITS
+    test = next((s for s in ("test", "validation") if s in known), None)
+    rest = 100 if test else round(100 * (1 - TEST_SHARE))
+    cut = round(rest * (1 - VALIDATION_SHARE))
+    return f"train[:{cut}%]", f"train[{cut}%:{rest}%]", test or f"train[{rest}%:]"
+
+
+def _from_arrays(
+    name: str,
+    parts: Sequence[tuple[np.ndarray, np.ndarray]],
+    names: tuple[str, ...],
+    pixels: tuple[float, float] | None,
+) -> Dataset:
+    train, validation, test = (
+        tf.data.Dataset.from_tensor_slices((x, y.astype(np.int64))) for x, y in parts
+    )
+    return Dataset(name, train, validation, test, names, tuple(parts[0][0].shape[1:]), pixels)
+
+
+def _divided(x: np.ndarray, y: np.ndarray, share: float) -> list[tuple[np.ndarray, np.ndarray]]:
+    """The rest, and a `share` of the rows, of each class alike where there are enough."""
+    from sklearn.model_selection import train_test_split
+
+    classes, counts = np.unique(y, return_counts=True)
+    enough = counts.min() > 1 and share * len(y) >= len(classes)
+    x, x_part, y, y_part = train_test_split(
+        x, y, test_size=share, stratify=y if enough else None, random_state=0
+    )
+    return [(x, y), (x_part, y_part)]
+
+
+def _scaled(x: np.ndarray) -> np.ndarray:
+    return x.astype(np.float32) / 127.5 - 1.0 if x.dtype == np.uint8 else x.astype(np.float32)
