@@ -17,14 +17,19 @@ def mlp(shape: Shape, classes: int, units: int = 256, depth: int = 3) -> keras.M
     )
 
 
-def convnet(shape: Shape, classes: int, width: int = 32) -> keras.Model:
-    """Strided convolutions with SiLU, until the image is at most 2 pixels wide."""
+def convnet(shape: Shape, classes: int, width: int = 32, spectral: bool = False) -> keras.Model:
+    """Strided convolutions with SiLU, until the image is at most 2 pixels wide.
+
+    `spectral` holds the largest singular value of each convolution at 1.
+    """
     _check_image(shape)
-    body = [layers.Conv2D(width, 3, padding="same", activation="silu")]
+    normed = layers.SpectralNormalization if spectral else lambda layer: layer
+    body = [normed(layers.Conv2D(width, 3, padding="same", activation="silu"))]
     size, filters = min(shape[:2]), width
     while size > 2:
         size, filters = -(-size // 2), min(2 * filters, 8 * width)
-        body.append(layers.Conv2D(filters, 4, strides=2, padding="same", activation="silu"))
+        conv = layers.Conv2D(filters, 4, strides=2, padding="same", activation="silu")
+        body.append(normed(conv))
     return keras.Sequential(
         [keras.Input(shape), *body, layers.Flatten(), layers.Dense(classes)], name="convnet"
     )

@@ -47,7 +47,7 @@ EXAMPLES = {
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command in `argv`; the exit code."""
-    arguments = _parser().parse_args(argv)
+    arguments = make_parser().parse_args(argv)
     arguments.argv = sys.argv[1:] if argv is None else argv
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     try:
@@ -61,7 +61,7 @@ def main(argv: list[str] | None = None) -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
     from jem_tf.version import VERSION
 
     parser = argparse.ArgumentParser(

@@ -72,6 +72,8 @@ class JEM(Scoring, Fitting, Watching):
             behind it counts less, and nothing from twice as far on. Chains that are still on
             their way from noise, or lost, say nothing about the density, and pushing it down
             where they are would only make their way longer.
+        energy_penalty: weight of the mean squared log densities of data and samples in the loss,
+            which keeps energies near zero (Du and Mordatch).
         seed: makes training repeatable; None takes one from Python's `random`, as Keras does.
     """
 
@@ -84,17 +86,18 @@ class JEM(Scoring, Fitting, Watching):
         input_noise: float = 0.1,
         generative_weight: float = 1.0,
         lag: float = 10.0,
+        energy_penalty: float = 0.0,
         seed: int | None = None,
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
         check_backbone(backbone)
-        if not input_noise >= 0 or not generative_weight >= 0 or not lag > 0:
-            raise ValueError(
-                "`input_noise` and `generative_weight` must not be negative, `lag` must be "
-                f"positive. Received: input_noise={input_noise!r}, "
-                f"generative_weight={generative_weight!r}, lag={lag!r}"
-            )
+        numbers = {"input_noise": input_noise, "generative_weight": generative_weight}
+        for name, value in {**numbers, "energy_penalty": energy_penalty}.items():
+            if not value >= 0:
+                raise ValueError(f"`{name}` must not be negative. Received: {name}={value!r}")
+        if not lag > 0:
+            raise ValueError(f"`lag` must be positive. Received: lag={lag!r}")
         for name, part, kind in (
             ("sampler", sampler, Sampler),
             ("buffer", buffer, ReplayBuffer),
@@ -109,6 +112,7 @@ class JEM(Scoring, Fitting, Watching):
         self.input_noise = float(input_noise)
         self.generative_weight = float(generative_weight)
         self.lag = float(lag)
+        self.energy_penalty = float(energy_penalty)
         self.seed = random.randint(0, 2**31 - 1) if seed is None else int(seed)
         self.progress = State(name="progress")
         self.progress.assign(
@@ -214,6 +218,10 @@ class JEM(Scoring, Fitting, Watching):
         loss_gen -= trusted * f_mean
         penalty = sum(self.losses) / tf.distribute.get_strategy().num_replicas_in_sync
         loss = loss_clf + self.generative_weight * loss_gen + penalty
+        if self.energy_penalty > 0:
+            squares = tf.math.divide_no_nan(tf.reduce_sum(batch.weight * f_data**2), weights)
+            squares += tf.math.divide_no_nan(tf.reduce_sum(f_samples**2), chains)
+            loss += self.energy_penalty * squares
         ahead = tf.clip_by_value(-behind, -self.lag, self.lag)  # lost chains count, but not more
         gaps = [tf.math.divide_no_nan(tf.reduce_sum(v), chains) for v in (ahead, -behind)]
         contrast, total, clf, gap, whole_gap = tf.unstack(
@@ -262,6 +270,7 @@ class JEM(Scoring, Fitting, Watching):
             "input_noise": self.input_noise,
             "generative_weight": self.generative_weight,
             "lag": self.lag,
+            "energy_penalty": self.energy_penalty,
             "seed": self.seed,
         }
 

@@ -32,11 +32,13 @@ class Recipe:
     steps: int = 20
     step_size: float | str = "auto"
     noise: float = 0.02
+    clip: float | None = None  # of a sampler step
     capacity: int | None = None
     reinit_probability: float = 0.05
     input_noise: float = 0.1
     generative_weight: float = 1.0
     lag: float = 10.0
+    energy_penalty: float = 0.0
     warmup: int | None = None  # steps in which the rate rises, to fall to a fifth until the end
     augment: bool = False
 
@@ -65,11 +67,12 @@ class Recipe:
         """A JEM for `data`, not compiled."""
         return JEM(
             self.network(data),
-            sampler=SGLD(self.steps, self.step_size, self.noise),
+            sampler=SGLD(self.steps, self.step_size, self.noise, self.clip),
             buffer=ReplayBuffer(self.capacity, self.reinit_probability),
             input_noise=self.input_noise,
             generative_weight=self.generative_weight,
             lag=self.lag,
+            energy_penalty=self.energy_penalty,
             seed=seed,
         )
 

@@ -8,11 +8,14 @@ import socket
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 
 from jem_tf import cli, distribute, runs
+from jem_tf.callbacks import checkpoints
 
 SCRIPT = """
 import sys, numpy as np, tensorflow as tf, keras, jem_tf
@@ -109,17 +112,6 @@ def train(out, small, *flags):
     return ["-m", "jem_tf", "train", small, *every]
 
 
-def test_the_command_line_trains_on_two_workers(small, tmp_path):
-    out = tmp_path / "run"
-    codes, errors = together(2, lambda i: train(out, small, "--epochs", "2"))
-    assert codes == [0, 0], errors
-    with (out / "log.csv").open() as file:
-        assert [row["epoch"] for row in csv.DictReader(file)] == ["0", "1"]
-    model = runs.load(out)
-    assert model.progress.arrays()["step"] == 8
-    assert (out / "samples.png").is_file() and list((out / "checkpoints").iterdir())
-
-
 def test_workers_that_disagree_are_told_what_about(small, tmp_path):
     codes, errors = together(
         2, lambda i: train(tmp_path / "run", small, "--epochs", "2", "--seed", str(i))
@@ -187,3 +179,53 @@ def test_a_killed_worker_comes_back_and_the_run_completes(tmp_path):
     assert [worker.returncode for worker in workers] == [0, 0], errors
     assert all("Start 1 of 10 from its last checkpoint" in error for error in errors)
     assert runs.load(out).progress.arrays()["step"] == 40 * 23
+
+
+CLUSTER = Path(__file__).parents[1] / "examples" / "cluster"
+
+
+def test_the_slurm_script_starts_workers_that_find_each_other(small, tmp_path):
+    """With a SLURM of two tasks on this machine, in a few lines of shell."""
+    bin = tmp_path / "bin"
+    bin.mkdir()
+    scripts = {
+        "scontrol": 'echo "127.0.0.1"; echo "127.0.0.1"',
+        "srun": 'SLURM_PROCID=1 "$@" & SLURM_PROCID=0 "$@" && wait $!',
+        "jem-tf": f'exec {sys.executable} -m jem_tf "$@"',
+    }
+    for name, script in scripts.items():
+        (bin / name).write_text(f"#!/usr/bin/env bash\n{script}\n")
+        (bin / name).chmod(0o755)
+    environment = {
+        **os.environ,
+        "PATH": f"{bin}:{os.environ['PATH']}",
+        "PORT": str(free_ports(1)[0]),
+        "SLURM_JOB_NODELIST": "two",
+    }
+    out = tmp_path / "run"
+    flags = ["--epochs", "2", "--batch-size", "16", "--steps", "2", "--out", out]
+    job = subprocess.run(
+        ["bash", CLUSTER / "slurm.sh", small, *flags],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert job.returncode == 0, job.stderr
+    with (out / "log.csv").open() as file:
+        assert [row["epoch"] for row in csv.DictReader(file)] == ["0", "1"]
+    assert checkpoints.newest(out / "checkpoints")[1]["replicas"] == 2
+    assert runs.load(out).progress.arrays()["step"] == 8
+    assert (out / "samples.png").is_file()
+
+
+def test_the_kubeflow_job_gives_flags_that_exist():
+    job = yaml.safe_load((CLUSTER / "tfjob.yaml").read_text())
+    (container,) = job["spec"]["tfReplicaSpecs"]["Worker"]["template"]["spec"]["containers"]
+    assert container["name"] == "tensorflow"  # the operator looks for it
+    assert [port["name"] for port in container["ports"]] == ["tfjob-port"]  # and for this
+    program, *flags = container["command"] + container["args"]
+    arguments = cli.make_parser().parse_args(flags)
+    assert program == "jem-tf" and arguments.strategy == "multi-worker"
+    volumes = {mount["mountPath"] for mount in container["volumeMounts"]}
+    assert str(arguments.out.parent) in volumes
