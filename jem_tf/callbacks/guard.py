@@ -204,7 +204,8 @@ class DivergenceGuard(keras.callbacks.Callback):
         variables = [v.value for v in (*model.weights, *kept)]
         variables += [*model.buffer.tf_variables, model.progress["step_size"]]
         variables.append(model.progress["best"])
-        return [(part, tf.identity(part)) for v in variables for part in components(v)]
+        with tf.device("CPU:0"):  # memory of accelerators is scarce
+            return [(part, tf.identity(part)) for v in variables for part in components(v)]
 
     def _cool_schedule(self) -> None:
         """Let a scheduled learning rate be what it would be, times `cooling`."""
