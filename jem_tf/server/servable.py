@@ -1,0 +1,182 @@
+"""One version of a SavedModel in memory: its signatures, checked, and batched if wanted.
+
+Not here: which versions there are (`manager.py`), how requests come (`grpc_api.py`, `rest_api.py`).
+"""
+
+import gc
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.core.protobuf import saved_model_pb2
+
+from jem_tf.server.errors import RequestError, invalid, of_tensorflow
+
+DEFAULT_SIGNATURE = "serving_default"
+WARMUP = Path("assets.extra") / "tf_serving_warmup_requests"
+WARMUP_RECORDS = 1000  # at most, as TF Serving
+INIT = "__saved_model_init_op"
+
+Arrays = dict[str, np.ndarray]
+
+
+class Servable:
+    """A loaded version; `run` is safe from many threads.
+
+    ```python
+    servable = Servable("digits", 1, Path("saved_models/digits/1"))
+    servable.run("ood_score", {"inputs": x})["gradient_norm"]
+    ```
+    """
+
+    def __init__(
+        self,
+        name: str,
+        version: int,
+        path: Path,
+        batching: Any = None,
+        tags: Collection[str] = ("serve",),
+    ):
+        self.name, self.version, self.path = name, version, path
+        self.signature_defs = _signature_defs(path, set(tags))
+        self._loaded = tf.saved_model.load(str(path), tags=list(tags))
+        self._functions: dict[str, Callable[..., dict[str, tf.Tensor]]] = {}
+        self._batched: dict[str, Callable[..., dict[str, tf.Tensor]]] = {}
+        for signature, function in self._loaded.signatures.items():
+            self._functions[signature] = function
+            if batching is not None and _can_batch(self.signature_defs[signature]):
+                self._batched[signature] = _batch(function, batching, f"{name}/{version}")
+
+    def signature(self, name: str) -> Any:
+        """The `SignatureDef` of `name`; `RequestError` if there is none."""
+        found = self.signature_defs.get(name or DEFAULT_SIGNATURE)
+        if found is None or (name or DEFAULT_SIGNATURE) not in self._functions:
+            raise RequestError("FAILED_PRECONDITION", f'Serving signature key "{name}" not found.')
+        return found
+
+    def run(
+        self, signature: str, inputs: Arrays, outputs: Collection[str] = ()
+    ) -> dict[str, np.ndarray]:
+        """The outputs of a signature, or those named, after a check of its inputs."""
+        signature = signature or DEFAULT_SIGNATURE
+        definition = self.signature(signature)
+        _check_names(inputs, definition, outputs)
+        tensors = {k: _tensor(k, v, definition.inputs[k]) for k, v in inputs.items()}
+        results = self._call(signature, tensors)
+        wanted = outputs or results
+        return {key: results[key].numpy() for key in wanted}
+
+    def _call(self, signature: str, tensors: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        batched = self._batched.get(signature)
+        rows = {t.shape[0] for t in tensors.values() if t.shape.rank}
+        if batched is not None and len(rows) == 1 and rows != {0}:
+            try:
+                return batched(**tensors)
+            except tf.errors.UnavailableError as error:
+                raise RequestError("RESOURCE_EXHAUSTED", error.message) from error
+            except tf.errors.OpError:
+                pass  # perhaps because of another request in the batch: alone, we will see
+        try:
+            return self._functions[signature](**tensors)
+        except tf.errors.OpError as error:
+            raise of_tensorflow(error) from error
+
+    def warmup_records(self) -> Any:
+        """The `PredictionLog` records that came with the model."""
+        file = self.path / WARMUP
+        if not file.is_file():
+            return
+        from tensorflow_serving.apis import prediction_log_pb2
+
+        records = tf.data.TFRecordDataset(str(file)).take(WARMUP_RECORDS)
+        for record in records.as_numpy_iterator():
+            yield prediction_log_pb2.PredictionLog.FromString(record)
+
+    def close(self) -> None:
+        """Let go of the memory."""
+        self._functions, self._batched, self._loaded = {}, {}, None
+        gc.collect()
+
+
+def _signature_defs(path: Path, tags: set[str]) -> dict[str, Any]:
+    file = path / "saved_model.pb"
+    saved = saved_model_pb2.SavedModel.FromString(file.read_bytes())
+    for graph in saved.meta_graphs:
+        if set(graph.meta_info_def.tags) == tags:
+            return {k: v for k, v in graph.signature_def.items() if k != INIT}
+    raise ValueError(f"{str(file)!r} has no graph with tags {sorted(tags)}")
+
+
+def _can_batch(definition: Any) -> bool:
+    """Whether every input and output has a first dimension of any size."""
+    infos = [*definition.inputs.values(), *definition.outputs.values()]
+    return bool(definition.inputs) and all(
+        not i.tensor_shape.unknown_rank and i.tensor_shape.dim and i.tensor_shape.dim[0].size == -1
+        for i in infos
+    )
+
+
+def _batch(function: Any, parameters: Any, name: str) -> Callable[..., dict[str, tf.Tensor]]:
+    """`function` for many threads, whose rows TensorFlow runs together."""
+    specs = function.structured_input_signature[1]
+    names, outputs = sorted(specs), sorted(function.structured_outputs)
+
+    @tf.nondifferentiable_batch_function(
+        num_batch_threads=parameters.threads,
+        max_batch_size=parameters.max_batch_size,
+        batch_timeout_micros=parameters.timeout_micros,
+        allowed_batch_sizes=parameters.allowed_sizes or None,
+        max_enqueued_batches=parameters.max_enqueued,
+        autograph=False,
+    )
+    def together(*tensors: tf.Tensor) -> list[tf.Tensor]:
+        results = function(**dict(zip(names, tensors)))
+        return [results[key] for key in outputs]
+
+    @tf.function(autograph=False, input_signature=[specs[key] for key in names])
+    def call(*tensors: tf.Tensor) -> list[tf.Tensor]:
+        return together(*tensors)
+
+    concrete = call.get_concrete_function()
+    return lambda **tensors: dict(zip(outputs, concrete(*(tensors[key] for key in names))))
+
+
+def _check_names(inputs: Arrays, definition: Any, outputs: Collection[str]) -> None:
+    sent, expected = set(inputs), set(definition.inputs)
+    listed = lambda names: "{" + ",".join(sorted(names)) + "}"  # noqa: E731
+    if len(sent) == len(expected) and sent != expected:
+        raise invalid(
+            f"input tensor alias not found in signature: {min(sent - expected)}. Inputs expected "
+            f"to be in the set {listed(expected)}."
+        )
+    if sent != expected:
+        raise invalid(
+            "input size does not match signature: "
+            f"{len(sent)}!={len(expected)} len({listed(sent)}) != len({listed(expected)}). "
+            f"Sent extra: {listed(sent - expected)}. "
+            f"Missing but required: {listed(expected - sent)}."
+        )
+    for name in outputs:
+        if name not in definition.outputs:
+            raise invalid(
+                f"output tensor alias not found in signature: {name} Outputs expected to be in "
+                f"the set {listed(definition.outputs)}."
+            )
+    if len(set(outputs)) < len(outputs):
+        raise invalid(f"duplicate output tensor alias: {max(outputs, key=list(outputs).count)}")
+
+
+def _tensor(name: str, value: np.ndarray, info: Any) -> tf.Tensor:
+    dtype = tf.as_dtype(info.dtype)
+    expected = tf.TensorShape(None if info.tensor_shape.unknown_rank else info.tensor_shape)
+    if tf.as_dtype(value.dtype) != dtype and not (dtype == tf.string and value.dtype == object):
+        raise invalid(
+            f"Expected tensor `{name}` of type {dtype.name}, got {tf.as_dtype(value.dtype).name}"
+        )
+    if not expected.is_compatible_with(value.shape):
+        raise invalid(
+            f"Tensor `{name}` must have the shape {expected}. Received: {list(value.shape)}"
+        )
+    return tf.constant(value, dtype)
