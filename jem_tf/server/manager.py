@@ -134,6 +134,16 @@ class Manager:
                 raise not_found(f"Could not find {what}")
             return sorted(versions, key=lambda v: -v.number)
 
+    def versions_of(self, name: str) -> list[Version]:
+        with self._lock:
+            return list(self._models[name].versions.values())
+
+    def servables(self) -> list[Servable]:
+        """The newest of each model."""
+        with self._lock:
+            newest = [m.available[0].servable for m in self._models.values() if m.available]
+            return [servable for servable in newest if servable is not None]
+
     @property
     def names(self) -> list[str]:
         return list(self._models)

@@ -43,11 +43,11 @@ class Servable:
         self.signature_defs = _signature_defs(path, set(tags))
         self._loaded = tf.saved_model.load(str(path), tags=list(tags))
         self._functions: dict[str, Callable[..., dict[str, tf.Tensor]]] = {}
-        self._batched: dict[str, Callable[..., dict[str, tf.Tensor]]] = {}
+        self._batched: dict[str, _Batched] = {}
         for signature, function in self._loaded.signatures.items():
             self._functions[signature] = function
             if batching is not None and _can_batch(self.signature_defs[signature]):
-                self._batched[signature] = _batch(function, batching, f"{name}/{version}")
+                self._batched[signature] = _Batched(function, batching)
 
     def signature(self, name: str) -> Any:
         """The `SignatureDef` of `name`; `RequestError` if there is none."""
@@ -82,6 +82,10 @@ class Servable:
             return self._functions[signature](**tensors)
         except tf.errors.OpError as error:
             raise of_tensorflow(error) from error
+
+    def executed(self) -> dict[str, tuple[int, int]]:
+        """How often each batched signature ran, and on how many rows."""
+        return {k: (int(b.runs.numpy()), int(b.rows.numpy())) for k, b in self._batched.items()}
 
     def warmup_records(self) -> Any:
         """The `PredictionLog` records that came with the model."""
@@ -118,29 +122,36 @@ def _can_batch(definition: Any) -> bool:
     )
 
 
-def _batch(function: Any, parameters: Any, name: str) -> Callable[..., dict[str, tf.Tensor]]:
-    """`function` for many threads, whose rows TensorFlow runs together."""
-    specs = function.structured_input_signature[1]
-    names, outputs = sorted(specs), sorted(function.structured_outputs)
+class _Batched:
+    """A function for many threads, whose rows TensorFlow runs together."""
 
-    @tf.nondifferentiable_batch_function(
-        num_batch_threads=parameters.threads,
-        max_batch_size=parameters.max_batch_size,
-        batch_timeout_micros=parameters.timeout_micros,
-        allowed_batch_sizes=parameters.allowed_sizes or None,
-        max_enqueued_batches=parameters.max_enqueued,
-        autograph=False,
-    )
-    def together(*tensors: tf.Tensor) -> list[tf.Tensor]:
-        results = function(**dict(zip(names, tensors)))
-        return [results[key] for key in outputs]
+    def __init__(self, function: Any, batching: Any):
+        specs = function.structured_input_signature[1]
+        self._inputs, self._outputs = sorted(specs), sorted(function.structured_outputs)
+        self.runs, self.rows = (tf.Variable(0, dtype=tf.int64) for _ in range(2))
 
-    @tf.function(autograph=False, input_signature=[specs[key] for key in names])
-    def call(*tensors: tf.Tensor) -> list[tf.Tensor]:
-        return together(*tensors)
+        @tf.nondifferentiable_batch_function(
+            num_batch_threads=batching.threads,
+            max_batch_size=batching.max_batch_size,
+            batch_timeout_micros=batching.timeout_micros,
+            allowed_batch_sizes=list(batching.allowed_sizes) or None,
+            max_enqueued_batches=batching.max_enqueued,
+            autograph=False,
+        )
+        def together(*tensors: tf.Tensor) -> list[tf.Tensor]:
+            self.runs.assign_add(1)
+            self.rows.assign_add(tf.shape(tensors[0], tf.int64)[0])
+            results = function(**dict(zip(self._inputs, tensors)))
+            return [results[key] for key in self._outputs]
 
-    concrete = call.get_concrete_function()
-    return lambda **tensors: dict(zip(outputs, concrete(*(tensors[key] for key in names))))
+        @tf.function(autograph=False, input_signature=[specs[key] for key in self._inputs])
+        def call(*tensors: tf.Tensor) -> list[tf.Tensor]:
+            return together(*tensors)
+
+        self._call = call.get_concrete_function()
+
+    def __call__(self, **tensors: tf.Tensor) -> dict[str, tf.Tensor]:
+        return dict(zip(self._outputs, self._call(*(tensors[key] for key in self._inputs))))
 
 
 def _check_names(inputs: Arrays, definition: Any, outputs: Collection[str]) -> None:

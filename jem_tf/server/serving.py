@@ -1,0 +1,144 @@
+"""A server from its options: loads, listens, drains.
+
+Not here: the flags (`cli.py`).
+"""
+
+import asyncio
+import logging
+import signal
+import socket
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+
+from jem_tf.server import grpc_api, protos, rest_api
+from jem_tf.server.manager import Manager
+from jem_tf.server.metrics import Metrics
+from jem_tf.server.options import Options
+from jem_tf.server.servable import Servable
+from jem_tf.server.service import Service
+
+log = logging.getLogger("jem_tf.server")
+
+
+class ModelServer:
+    """Serves SavedModels as TF Serving does.
+
+    ```python
+    with ModelServer(Options(model_name="digits", model_base_path="saved_models/digits")):
+        ...
+    ```
+    """
+
+    def __init__(self, options: Options):
+        import tensorflow as tf
+
+        for kind in ("intra", "inter"):
+            threads = getattr(options, f"tensorflow_{kind}_op_parallelism")
+            if threads:
+                getattr(tf.config.threading, f"set_{kind}_op_parallelism_threads")(threads)
+        self.options = options
+        batching, tags = options.batching(), options.saved_model_tags.split(",")
+
+        def load(name: str, version: int, path: Path) -> Servable:
+            servable = Servable(name, version, path, batching, tags)
+            if options.enable_model_warmup:
+                self.service.warm_up(servable)
+            return servable
+
+        self.manager = Manager(
+            options.models(),
+            load,
+            options.file_system_poll_wait_seconds,
+            options.max_num_load_retries,
+            options.load_retry_interval_micros / 1e6,
+            options.allow_version_labels_for_unavailable_models,
+        )
+        self.service = Service(self.manager, Metrics(), options.max_message_bytes)
+        self._stop = threading.Event()
+        self._grpc = grpc_api.Server(self.service, options) if options.port else None
+        self._rest: uvicorn.Server | None = None
+        if options.rest_api_port:
+            try:
+                self._socket = socket.create_server((options.host, options.rest_api_port))
+            except OSError as error:
+                where = f"{options.host}:{options.rest_api_port}"
+                raise OSError(f"Cannot listen at {where}: {error}") from error
+            tls = options.tls()
+            config = uvicorn.Config(
+                rest_api.App(self.service, options),
+                log_level="warning",
+                access_log=False,
+                timeout_graceful_shutdown=int(options.drain_seconds),
+                ssl_context_factory=None if tls is None else lambda *_: tls.context(),
+            )
+            self._rest = uvicorn.Server(config)
+
+    def __enter__(self) -> "ModelServer":
+        self.start()
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Load the models, then take requests."""
+        self.manager.start()
+        for name in self.manager.names:
+            if not any(v.state == "AVAILABLE" for v in self.manager.versions_of(name)):
+                log.warning("%s has no version that answers yet", name)
+        if self._grpc is not None:
+            self._grpc.start()
+        if self._rest is not None:
+            self._thread = threading.Thread(target=self._serve_rest, name="rest", daemon=True)
+            self._thread.start()
+            while not self._rest.started and self._thread.is_alive():
+                time.sleep(0.01)
+        seconds = self.options.model_config_file_poll_wait_seconds
+        if self.options.model_config_file and seconds > 0:
+            threading.Thread(target=self._follow_file, args=(seconds,), daemon=True).start()
+
+    def _serve_rest(self) -> None:
+        assert self._rest is not None
+        asyncio.run(self._rest.serve(sockets=[self._socket]))
+
+    def _follow_file(self, seconds: float) -> None:
+        while not self._stop.wait(seconds):
+            try:
+                file = self.options.model_config_file
+                self.manager.reload(protos.read(file, protos.ModelServerConfig))
+            except Exception as error:  # the models that are served stay as they are
+                log.error("the configuration was not taken: %s", error)
+
+    def stop(self) -> None:
+        """Take no more requests, and answer those that came."""
+        self._stop.set()
+        self.manager.stop()
+        if self._rest is not None:
+            self._rest.should_exit = True
+        if self._grpc is not None:
+            self._grpc.stop(self.options.drain_seconds)
+        if self._rest is not None:
+            self._thread.join(self.options.drain_seconds)
+
+    def run(self) -> None:
+        """Serve until SIGTERM or Ctrl-C."""
+        over = threading.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: over.set())
+        with self:
+            print(self.address(), flush=True)
+            over.wait()
+            print("Draining", flush=True)
+
+    def address(self) -> str:
+        """Where it listens, in words."""
+        options = self.options
+        places = [f"gRPC at {options.host}:{options.port}"] if options.port else []
+        if options.rest_api_port:
+            scheme = "https" if options.ssl_config_file else "http"
+            places.append(f"REST at {scheme}://{options.host}:{options.rest_api_port}/v1/models")
+        return f"Serving {', '.join(self.manager.names)}: {', '.join(places)}"
