@@ -4,6 +4,7 @@ Not here: what a command does (`commands.py`).
 """
 
 import argparse
+import dataclasses
 import os
 import sys
 import textwrap
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from jem_tf import commands
+from jem_tf.server import flags
 
 EXAMPLES = {
     "": """\
@@ -41,14 +43,19 @@ EXAMPLES = {
         jem-tf export runs/digits                    saved_models/digits/1, 2, 3, ...
         jem-tf export runs/digits --out /models/digits --refine-steps 5""",
     "inspect": "        jem-tf inspect saved_models/digits",
+    "serve": """\
+        jem-tf serve saved_models/digits             gRPC at 8500, REST at 8501
+        jem-tf serve saved_models/digits --enable-batching --port 9000
+        jem-tf serve --model_config_file=models.config --rest_api_port=8501""",
     "demo": "        jem-tf demo --out runs/demo",
 }
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command in `argv`; the exit code."""
+    argv = [_dashed(word) for word in (sys.argv[1:] if argv is None else argv)]
     arguments = make_parser().parse_args(argv)
-    arguments.argv = sys.argv[1:] if argv is None else argv
+    arguments.argv = argv
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     try:
         arguments.run(arguments)
@@ -187,6 +194,15 @@ def make_parser() -> argparse.ArgumentParser:
     sub.add_argument("--seed", type=int, default=0, help="(default: 0)")
     sub.add_argument("--out", type=Path, default=Path("samples.png"), help="(default: samples.png)")
 
+    sub = command("serve", "Serve SavedModels by TF Serving's protocol.", commands.serve)
+    sub.add_argument(
+        "directory", nargs="?", type=Path, help="model directory, for --model-base-path and -name"
+    )
+    for flag in dataclasses.fields(flags.Options):
+        _add_flag(sub, flag)
+    for name in flags.IGNORED:
+        sub.add_argument(f"--{name.replace('_', '-')}", nargs="?", help=argparse.SUPPRESS)
+
     sub = command(
         "demo", "Train a JEM and a plain classifier on digits and compare them.", commands.demo
     )
@@ -206,6 +222,31 @@ def _teaching(command: str) -> dict[str, Any]:
         "epilog": "examples:\n" + textwrap.indent(textwrap.dedent(EXAMPLES[command]), "  "),
         "formatter_class": argparse.RawDescriptionHelpFormatter,
     }
+
+
+def _dashed(word: str) -> str:
+    """TF Serving's flags have underscores."""
+    name, equals, value = word.partition("=")
+    return name.replace("_", "-") + equals + value if word.startswith("--") else word
+
+
+def _add_flag(parser: argparse.ArgumentParser, flag: Any) -> None:
+    """A flag of the server, from the field of its settings."""
+    kind = type(flag.default)
+    shown = f" (default: {flag.default})" if flag.default != "" else ""
+    about = flag.metadata["help"] + ("" if "(default" in flag.metadata["help"] else shown)
+    options: dict[str, Any] = {"type": kind}
+    if kind is bool:
+        options = {"type": _boolean, "nargs": "?", "const": True, "metavar": "BOOL"}
+    name = f"--{flag.name.replace('_', '-')}"
+    parser.add_argument(name, default=flag.default, help=about, **options)
+
+
+def _boolean(text: str) -> bool:
+    known = {"true": True, "1": True, "false": False, "0": False}
+    if text.lower() not in known:
+        raise argparse.ArgumentTypeError(f"must be true or false. Received: {text!r}")
+    return known[text.lower()]
 
 
 def _rate(text: str) -> float:

@@ -155,6 +155,33 @@ def sample(arguments: Namespace) -> None:
     print(f"Wrote {arguments.out}")
 
 
+def serve(arguments: Namespace) -> None:
+    import logging
+
+    from jem_tf.server import flags
+
+    try:
+        from jem_tf.server.serving import ModelServer
+    except ImportError as error:
+        raise ValueError(f"{error}: serving needs `pip install jem_tf[serve]`.") from error
+    for name in flags.IGNORED:
+        if getattr(arguments, name) is not None:
+            print(f"--{name} has no effect here.", file=sys.stderr)
+    values = {f.name: getattr(arguments, f.name) for f in dataclasses.fields(flags.Options)}
+    if arguments.directory is not None:
+        values["model_base_path"] = str(arguments.directory)
+    base = Path(values["model_base_path"])
+    if values["model_base_path"] and not base.is_dir():
+        raise ValueError(f"There is no directory {str(base)!r} to serve.")
+    if values["model_name"] == "default" and arguments.directory is not None:
+        values["model_name"] = base.resolve().name
+    logging.basicConfig(
+        level=logging.INFO,
+        format='{"time": "%(asctime)s", "level": "%(levelname)s", "message": "%(message)s"}',
+    )
+    ModelServer(flags.Options(**values)).run()
+
+
 def demo(arguments: Namespace) -> None:
     from jem_tf import demo
 

@@ -89,14 +89,18 @@ class Fitting(keras.Model):
 
     def _fill(self, batch: int, steps: int | None) -> None:
         """Fill the buffers for `steps` steps of `batch` on a replica; choose the step size."""
-        seed = tf.constant([self.seed, 2])
         with self.distribute_strategy.scope():
+            seed = tf.constant([self.seed, 2])
             self.buffer.fill(self.start, seed, batch, steps, self.num_classes)
-        starts = self.start.draw(64, seed) / self.start.scale
-        scores = maths.gradient(self.unit_log_density(None), starts)
         if self.sampler.tunes:
-            self.progress.assign(step_size=self.sampler.first_step_size(scores).numpy())
+            self.progress.assign(step_size=np.float32(self.careful_step_size()))
         self._forget_traces()
+
+    def careful_step_size(self) -> float:
+        """One with which chains that start now stay in the range of the data for a while."""
+        starts = self.start.draw(64, tf.constant([self.seed, 2])) / self.start.scale
+        scores = maths.gradient(self.unit_log_density(None), starts)
+        return float(self.sampler.first_step_size(scores))
 
     def _prepare(
         self, batches: Iterator[Any], need_labels: bool = False, relearn: bool = False

@@ -1,4 +1,4 @@
-"""Trainings of digits that are lost without the guard, and nearly as good as a healthy one with it."""
+"""Trainings of digits that are lost without the guard, and nearly as good as healthy with it."""
 
 import dataclasses
 import json

@@ -171,14 +171,17 @@ class DivergenceGuard(keras.callbacks.Callback):
             self.model.stop_training = True
 
     def _step_factor(self, illness: str, vitals: dict[str, float]) -> float:
-        """How to change a step size that does not tune itself: smaller where chains step across
-        the peaks, larger where noise drives them, or where they climb but lag."""
+        """How to change a step size that does not tune itself: smaller where chains leave the
+        data or step across the peaks, larger where noise drives them, or they climb but lag."""
         sampler = self.model.sampler
         if sampler.tunes or illness not in (LEFT, STUCK) or "climbing" not in sampler.diagnostics:
             return 1.0
+        if illness == LEFT:
+            now = float(sampler.step_size_at(tf.constant(0), self._number("step_size")))
+            return min(0.5, self.model.careful_step_size() / now)
         noise = 0.0 if isinstance(sampler.noise, str) else sampler.noise * sampler.steps**0.5
         across = vitals["climbing"] < 0.97 and vitals["displacement"] > 2.0 * noise
-        return 0.5 if across or illness == LEFT else 2.0
+        return 0.5 if across else 2.0
 
     def _report(self, kind: str, message: str, vitals: dict[str, float]) -> None:
         event = {"step": self._step, "event": kind, "message": message, "vitals": vitals}

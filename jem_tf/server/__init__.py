@@ -1,6 +1,8 @@
-"""A server of SavedModels that speaks TF Serving's protocol; it knows nothing of JEM."""
+"""A server of SavedModels that speaks TF Serving's protocol; it knows nothing of JEM.
 
-from jem_tf.server.options import Options
-from jem_tf.server.serving import ModelServer
+`from jem_tf.server.serving import ModelServer` needs `pip install jem_tf[serve]`.
+"""
 
-__all__ = ["ModelServer", "Options"]
+from jem_tf.server.flags import Options
+
+__all__ = ["Options"]

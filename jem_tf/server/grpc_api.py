@@ -18,8 +18,9 @@ from tensorflow_serving.apis import (
     prediction_service_pb2_grpc,
 )
 
+from jem_tf.server import configuration
 from jem_tf.server.errors import RequestError
-from jem_tf.server.options import Options
+from jem_tf.server.flags import Options
 from jem_tf.server.service import Service
 
 log = logging.getLogger("jem_tf.server")
@@ -51,7 +52,7 @@ class Server:
         health_pb2_grpc.add_HealthServicer_to_server(self.health, self._server)
         names = (*SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME)
         reflection.enable_server_reflection(names, self._server)
-        tls, address = options.tls(), f"{options.host}:{options.port}"
+        tls, address = configuration.tls(options), f"{options.host}:{options.port}"
         try:
             if tls is None:
                 self._server.add_insecure_port(address)

@@ -236,7 +236,7 @@ def _jsonable(name: str, array: np.ndarray) -> Any:
         return _each(array.tolist(), lambda v: _string(v, binary))
     if array.dtype.kind not in "biuf" or array.dtype == np.float16:
         raise invalid(f"Failed to write JSON value for tensor type: {array.dtype}")
-    return np.ascontiguousarray(array)
+    return np.ascontiguousarray(array) if array.ndim else array[()]
 
 
 def _each(value: Any, convert: Any) -> Any:

@@ -14,9 +14,9 @@ from urllib.parse import unquote
 from google.protobuf import json_format
 from tensorflow_serving.apis import get_model_metadata_pb2
 
-from jem_tf.server import json_tensors, metrics
+from jem_tf.server import configuration, json_tensors, metrics
 from jem_tf.server.errors import RequestError, invalid
-from jem_tf.server.options import Options
+from jem_tf.server.flags import Options
 from jem_tf.server.servable import DEFAULT_SIGNATURE, Servable
 from jem_tf.server.service import Service
 
@@ -37,7 +37,7 @@ class App:
 
     def __init__(self, service: Service, options: Options):
         self._service, self._options = service, options
-        self._metrics_path = options.metrics_path()
+        self._metrics_path = configuration.metrics_path(options)
         self._threads = ThreadPoolExecutor(options.grpc_max_threads, "rest")
         self._waiting = 0
 

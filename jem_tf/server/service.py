@@ -24,6 +24,14 @@ from jem_tf.server.manager import Manager, Version
 from jem_tf.server.metrics import Metrics
 from jem_tf.server.servable import DEFAULT_SIGNATURE, Arrays, Servable
 
+_FIELDS = {
+    **dict.fromkeys(("int8", "uint8", "int16", "int32"), "int_val"),
+    "float32": "float_val",
+    "float64": "double_val",
+    "int64": "int64_val",
+    "bool": "bool_val",
+    "object": "string_val",
+}
 CLASSIFY, REGRESS = "tensorflow/serving/classify", "tensorflow/serving/regress"
 
 
@@ -51,7 +59,7 @@ class Service:
             response = predict_pb2.PredictResponse()
             _specify(response.model_spec, servable, signature)
         for key, value in results.items():
-            response.outputs[key].CopyFrom(tf.make_tensor_proto(value))
+            _fill(response.outputs[key], value)
         return response
 
     def classify(self, request: Any) -> Any:
@@ -231,6 +239,18 @@ class Service:
 def error_number(version: Version) -> int:
     """The number of a code by its name."""
     return 0 if version.code == "OK" else getattr(tf.errors, version.code, tf.errors.UNKNOWN)
+
+
+def _fill(proto: Any, array: np.ndarray) -> None:
+    """`array` in the field of its type, where clients of TF Serving look for it."""
+    field = _FIELDS.get(array.dtype.name)
+    if field is None:
+        proto.CopyFrom(tf.make_tensor_proto(array))
+        return
+    proto.dtype = tf.as_dtype(array.dtype if field != "string_val" else tf.string).as_datatype_enum
+    for size in array.shape:
+        proto.tensor_shape.dim.add(size=size)
+    getattr(proto, field).extend(array.ravel().tolist())
 
 
 def _specify(spec: Any, servable: Servable, signature: str) -> None:

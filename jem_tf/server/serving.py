@@ -14,10 +14,10 @@ from typing import Any
 
 import uvicorn
 
-from jem_tf.server import grpc_api, protos, rest_api
+from jem_tf.server import configuration, grpc_api, protos, rest_api
+from jem_tf.server.flags import Options
 from jem_tf.server.manager import Manager
 from jem_tf.server.metrics import Metrics
-from jem_tf.server.options import Options
 from jem_tf.server.servable import Servable
 from jem_tf.server.service import Service
 
@@ -41,7 +41,7 @@ class ModelServer:
             if threads:
                 getattr(tf.config.threading, f"set_{kind}_op_parallelism_threads")(threads)
         self.options = options
-        batching, tags = options.batching(), options.saved_model_tags.split(",")
+        batching, tags = configuration.batching(options), options.saved_model_tags.split(",")
 
         def load(name: str, version: int, path: Path) -> Servable:
             servable = Servable(name, version, path, batching, tags)
@@ -50,7 +50,7 @@ class ModelServer:
             return servable
 
         self.manager = Manager(
-            options.models(),
+            configuration.models(options),
             load,
             options.file_system_poll_wait_seconds,
             options.max_num_load_retries,
@@ -62,12 +62,8 @@ class ModelServer:
         self._grpc = grpc_api.Server(self.service, options) if options.port else None
         self._rest: uvicorn.Server | None = None
         if options.rest_api_port:
-            try:
-                self._socket = socket.create_server((options.host, options.rest_api_port))
-            except OSError as error:
-                where = f"{options.host}:{options.rest_api_port}"
-                raise OSError(f"Cannot listen at {where}: {error}") from error
-            tls = options.tls()
+            self._socket = _listening(options.host, options.rest_api_port)
+            tls = configuration.tls(options)
             config = uvicorn.Config(
                 rest_api.App(self.service, options),
                 log_level="warning",
@@ -103,7 +99,8 @@ class ModelServer:
 
     def _serve_rest(self) -> None:
         assert self._rest is not None
-        asyncio.run(self._rest.serve(sockets=[self._socket]))
+        with asyncio.Runner(loop_factory=self._rest.config.get_loop_factory()) as runner:
+            runner.run(self._rest.serve(sockets=[self._socket]))
 
     def _follow_file(self, seconds: float) -> None:
         while not self._stop.wait(seconds):
@@ -142,3 +139,16 @@ class ModelServer:
             scheme = "https" if options.ssl_config_file else "http"
             places.append(f"REST at {scheme}://{options.host}:{options.rest_api_port}/v1/models")
         return f"Serving {', '.join(self.manager.names)}: {', '.join(places)}"
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    """A socket that says it is TCP, or asyncio would let answers wait for acknowledgements."""
+    try:
+        kind, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        made = socket.socket(kind, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind(address)
+        made.listen(1024)
+    except OSError as error:
+        raise OSError(f"Cannot listen at {host}:{port}: {error}") from error
+    return made

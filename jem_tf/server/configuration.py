@@ -1,6 +1,6 @@
-"""The settings of a server, by the names of TF Serving's flags.
+"""What the files of a server's settings say, checked before it listens.
 
-Not here: how the command line gives them (`cli.py`).
+Not here: the settings themselves (`flags.py`).
 """
 
 import os
@@ -14,6 +14,8 @@ from typing import Any
 import grpc
 
 from jem_tf.server import protos
+from jem_tf.server.errors import RequestError
+from jem_tf.server.flags import Options
 from jem_tf.server.manager import checked, one_model
 
 METRICS_PATH = "/monitoring/prometheus/metrics"
@@ -97,61 +99,39 @@ class Tls:
         return context
 
 
-@dataclass(frozen=True)
-class Options:
-    """Everything `serve` can be told; a `_file` is a text proto of TF Serving's."""
-
-    model_name: str = "default"
-    model_base_path: str = ""
-    model_config_file: str = ""
-    model_config_file_poll_wait_seconds: float = 0.0
-    host: str = "127.0.0.1"
-    port: int = 8500
-    rest_api_port: int = 8501
-    rest_api_timeout_in_ms: int = 30_000
-    rest_api_enable_cors_support: bool = False
-    enable_batching: bool = False
-    batching_parameters_file: str = ""
-    file_system_poll_wait_seconds: float = 1.0
-    max_num_load_retries: int = 5
-    load_retry_interval_micros: int = 60_000_000
-    allow_version_labels_for_unavailable_models: bool = False
-    enable_model_warmup: bool = True
-    saved_model_tags: str = "serve"
-    monitoring_config_file: str = ""
-    ssl_config_file: str = ""
-    tensorflow_intra_op_parallelism: int = 0
-    tensorflow_inter_op_parallelism: int = 0
-    grpc_max_threads: int = 64
-    max_message_bytes: int = 2**26
-    max_concurrent_requests: int = 256
-    drain_seconds: float = 30.0
-
-    def models(self) -> Any:
-        """The `ModelServerConfig` to begin with, checked."""
-        if self.model_config_file:
-            config = protos.read(self.model_config_file, protos.ModelServerConfig)
-        elif self.model_base_path:
-            config = one_model(self.model_name, str(Path(self.model_base_path).resolve()))
-        else:
-            raise ValueError("Say what to serve: --model-base-path DIR, or --model-config-file.")
+def models(options: Options) -> Any:
+    """The `ModelServerConfig` to begin with, checked."""
+    if options.model_config_file:
+        config = protos.read(options.model_config_file, protos.ModelServerConfig)
+    elif options.model_base_path:
+        config = one_model(options.model_name, str(Path(options.model_base_path).resolve()))
+    else:
+        raise ValueError("Say what to serve: a directory, or --model-config-file FILE.")
+    try:
         checked(config)
-        return config
+    except RequestError as error:
+        raise ValueError(error.message) from error
+    return config
 
-    def batching(self) -> Batching | None:
-        if self.batching_parameters_file and not self.enable_batching:
+
+def batching(options: Options) -> Batching | None:
+    """How to batch, if at all."""
+    file = options.batching_parameters_file
+    if not options.enable_batching:
+        if file:
             raise ValueError("--batching-parameters-file needs --enable-batching.")
-        if not self.enable_batching:
-            return None
-        file = self.batching_parameters_file
-        return Batching.read(file) if file else Batching()
+        return None
+    return Batching.read(file) if file else Batching()
 
-    def metrics_path(self) -> str | None:
-        """Where Prometheus asks; None if the monitoring file switches that off."""
-        if not self.monitoring_config_file:
-            return METRICS_PATH
-        found = protos.read(self.monitoring_config_file, protos.MonitoringConfig).prometheus_config
-        return (found.path or METRICS_PATH) if found.enable else None
 
-    def tls(self) -> Tls | None:
-        return Tls.read(self.ssl_config_file) if self.ssl_config_file else None
+def metrics_path(options: Options) -> str | None:
+    """Where Prometheus asks; None if the monitoring file switches that off."""
+    if not options.monitoring_config_file:
+        return METRICS_PATH
+    found = protos.read(options.monitoring_config_file, protos.MonitoringConfig).prometheus_config
+    return (found.path or METRICS_PATH) if found.enable else None
+
+
+def tls(options: Options) -> Tls | None:
+    """Keys and certificates, if there are any."""
+    return Tls.read(options.ssl_config_file) if options.ssl_config_file else None

@@ -1,0 +1,386 @@
+"""The protocol as TF Serving documents it, on the embedded server and on a real one.
+
+Where texts of errors differ between versions of TF Serving, only the code is compared.
+"""
+
+import base64
+import gzip
+import json
+import math
+
+import grpc
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow_serving.apis import (
+    classification_pb2,
+    get_model_metadata_pb2,
+    get_model_status_pb2,
+    inference_pb2,
+    predict_pb2,
+    regression_pb2,
+)
+
+BASE = "/v1/models/rules"
+
+
+def predict_request(signature="", name="rules", version=None, label="", **inputs):
+    request = predict_pb2.PredictRequest()
+    request.model_spec.name = name
+    request.model_spec.signature_name = signature
+    if version is not None:
+        request.model_spec.version.value = version
+    if label:
+        request.model_spec.version_label = label
+    for key, value in inputs.items():
+        request.inputs[key].CopyFrom(tf.make_tensor_proto(value))
+    return request
+
+
+def refused(call, request):
+    with pytest.raises(grpc.RpcError) as caught:
+        call(request)
+    return caught.value.code().name, caught.value.details()
+
+
+def post(served, body, path=":predict", **options):
+    content = body if isinstance(body, bytes) else json.dumps(body)
+    return served.rest.post(BASE + path, content=content, **options)
+
+
+def ones(*shape):
+    return np.ones(shape, np.float32)
+
+
+# gRPC
+
+
+@pytest.mark.parametrize("rows", [1, 7, 100])
+def test_predict(rows, served):
+    response = served.predictions.Predict(predict_request(x=ones(rows, 2)))
+    np.testing.assert_array_equal(tf.make_ndarray(response.outputs["y"]), 3 * ones(rows, 1))
+    spec = response.model_spec
+    assert (spec.name, spec.version.value, spec.signature_name) == ("rules", 1, "serving_default")
+
+
+def test_predict_with_a_version_a_filter_and_several_inputs(served):
+    request = predict_request("two", version=1, a=ones(2), b=np.array([2, 3]))
+    request.output_filter.append("product")
+    response = served.predictions.Predict(request)
+    assert list(response.outputs) == ["product"]
+    assert list(response.outputs["product"].float_val) == [2.0, 3.0]
+
+
+def test_predict_strings_scalars_and_nothing(served):
+    request = predict_request("echo", s=[b"\xff\x00", b"b"], f=[True, False], i=np.int32([1, 2]))
+    outputs = served.predictions.Predict(request).outputs
+    assert list(outputs["s"].string_val) == [b"\xff\x00", b"b"]
+    assert outputs["f"].dtype == tf.bool.as_datatype_enum
+    response = served.predictions.Predict(predict_request("scalar", x=np.float32(2.0)))
+    assert tf.make_ndarray(response.outputs["y"]) == 4.0
+    response = served.predictions.Predict(predict_request(x=ones(0, 2)))
+    assert tf.make_ndarray(response.outputs["y"]).shape == (0, 1)
+
+
+GRPC_ERRORS = {
+    "no name": (predict_request(name=""), "INVALID_ARGUMENT", ""),
+    "unknown model": (predict_request(name="no"), "NOT_FOUND", "request: Latest(no)"),
+    "version": (predict_request(version=9), "NOT_FOUND", "request: Specific(rules, 9)"),
+    "label": (predict_request(label="no"), "INVALID_ARGUMENT", "version label: no"),
+    "signature": (predict_request("no", x=ones(1, 2)), "FAILED_PRECONDITION", '"no" not found'),
+    "missing": (predict_request(), "INVALID_ARGUMENT", ""),
+    "name": (predict_request(z=ones(1, 2)), "INVALID_ARGUMENT", ""),
+    "dtype": (predict_request(x=np.ones((1, 2))), "INVALID_ARGUMENT", ""),
+    "shape": (predict_request(x=ones(1, 3)), "INVALID_ARGUMENT", ""),
+    "rank": (predict_request(x=ones(2)), "INVALID_ARGUMENT", ""),
+    "graph": (predict_request("picky", x=-ones(1)), "INVALID_ARGUMENT", "x is negative"),
+}
+
+
+@pytest.mark.parametrize("case", GRPC_ERRORS)
+def test_predict_refuses(case, served):
+    request, code, text = GRPC_ERRORS[case]
+    found, details = refused(served.predictions.Predict, request)
+    assert found == code and text in details
+
+
+def test_predict_refuses_a_request_without_a_spec_and_bad_filters(served):
+    code, details = refused(served.predictions.Predict, predict_pb2.PredictRequest())
+    assert (code, details) == ("INVALID_ARGUMENT", "Missing ModelSpec")
+    for names in (["no"], ["y", "y"]):
+        request = predict_request(x=ones(1, 2))
+        request.output_filter.extend(names)
+        code, details = refused(served.predictions.Predict, request)
+        assert code == "INVALID_ARGUMENT" and "output tensor alias" in details
+
+
+def test_a_tensor_that_is_not_what_it_says_is_refused(served):
+    request = predict_request(x=ones(1, 2))
+    request.inputs["x"].tensor_content = b"123"
+    assert refused(served.predictions.Predict, request)[0] == "INVALID_ARGUMENT"
+
+
+def test_a_deadline_is_kept(served):
+    request = predict_request("slow", x=ones(1), loops=np.array([10**9]))
+    request.inputs["loops"].CopyFrom(tf.make_tensor_proto(np.array([2000])))
+    with pytest.raises(grpc.RpcError) as caught:
+        served.predictions.Predict(request, timeout=0.2)
+    assert caught.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
+
+
+def examples(kind, *rows, signature="", context=None):
+    request = kind()
+    request.model_spec.name, request.model_spec.signature_name = "rules", signature
+    target = request.input.example_list
+    if context is not None:
+        target = request.input.example_list_with_context
+        _fill(target.context, context)
+    for row in rows:
+        _fill(target.examples.add(), row)
+    return request
+
+
+def _fill(example, row):
+    for key, value in row.items():
+        example.features.feature[key].float_list.value.append(value)
+
+
+def test_classify_and_regress(served):
+    request = examples(classification_pb2.ClassificationRequest, {"a": 1.0}, {"b": 1.0})
+    request.model_spec.signature_name = "classify"
+    response = served.predictions.Classify(request)
+    (first, second) = response.result.classifications
+    assert [c.label for c in first.classes] == ["low", "high"]
+    assert first.classes[0].score == pytest.approx(second.classes[1].score)
+    request = examples(
+        regression_pb2.RegressionRequest, {"a": 1.0}, signature="regress", context={"b": 5.0}
+    )
+    response = served.predictions.Regress(request)
+    assert [r.value for r in response.result.regressions] == [6.0]
+    assert response.model_spec.signature_name == "regress"
+
+
+def test_classify_and_regress_refuse(served):
+    kind, call = classification_pb2.ClassificationRequest, served.predictions.Classify
+    empty = examples(kind, signature="classify")
+    assert refused(call, empty) == ("INVALID_ARGUMENT", "Input is empty.")
+    code, details = refused(call, examples(kind, {"a": 1.0}, signature="no"))
+    assert code == "INVALID_ARGUMENT" and "No signature was found" in details
+    for signature in ("two", "regress"):
+        wrong = examples(kind, {"a": 1.0}, signature=signature)
+        assert refused(call, wrong)[0] in ("INVALID_ARGUMENT", "FAILED_PRECONDITION")
+
+
+def test_multi_inference(served):
+    request = inference_pb2.MultiInferenceRequest()
+    _fill(request.input.example_list.examples.add(), {"a": 1.0})
+    for signature in ("classify", "regress"):
+        task = request.tasks.add(method_name=f"tensorflow/serving/{signature}")
+        task.model_spec.name, task.model_spec.signature_name = "rules", signature
+    first, second = served.predictions.MultiInference(request).results
+    assert len(first.classification_result.classifications[0].classes) == 2
+    assert second.regression_result.regressions[0].value == 1.0
+    request.tasks[1].model_spec.signature_name = "classify"
+    code, details = refused(served.predictions.MultiInference, request)
+    assert code == "INVALID_ARGUMENT" and "Duplicate evaluation of signature" in details
+    request.tasks[1].model_spec.name = "other"
+    assert refused(served.predictions.MultiInference, request)[0] == "INVALID_ARGUMENT"
+
+
+def test_metadata(served):
+    request = get_model_metadata_pb2.GetModelMetadataRequest(metadata_field=["signature_def"])
+    request.model_spec.name = "rules"
+    response = served.predictions.GetModelMetadata(request)
+    found = get_model_metadata_pb2.SignatureDefMap()
+    response.metadata["signature_def"].Unpack(found)
+    x = found.signature_def["serving_default"].inputs["x"]
+    assert [d.size for d in x.tensor_shape.dim] == [
+        -1,
+        2,
+    ] and response.model_spec.version.value == 1
+    for fields in ([], ["other"]):
+        request = get_model_metadata_pb2.GetModelMetadataRequest(metadata_field=fields)
+        request.model_spec.name = "rules"
+        assert refused(served.predictions.GetModelMetadata, request)[0] == "INVALID_ARGUMENT"
+
+
+def test_status(served):
+    request = get_model_status_pb2.GetModelStatusRequest()
+    request.model_spec.name = "rules"
+    (row,) = served.models.GetModelStatus(request).model_version_status
+    available = get_model_status_pb2.ModelVersionStatus.AVAILABLE
+    assert (row.version, row.state, row.status.error_code) == (1, available, 0)
+    request.model_spec.version.value = 9
+    expected = "NOT_FOUND", "Could not find version 9 of model rules"
+    assert refused(served.models.GetModelStatus, request) == expected
+    request.model_spec.name = "no"
+    assert refused(served.models.GetModelStatus, request)[0] == "NOT_FOUND"
+
+
+# REST
+
+
+def test_rest_rows_and_columns(served):
+    row = {"version": 1, "y": [3.0]}
+    answer = post(served, {"instances": [[1.0, 1.0], [1, 1]]})
+    assert answer.status_code == 200 and answer.headers["content-type"] == "application/json"
+    assert answer.json() == {"predictions": [row, row]}
+    assert post(served, {"instances": [{"x": [1.0, 1.0]}]}).json() == {"predictions": [row]}
+    columns = {"outputs": {"version": [1], "y": [[3.0]]}}
+    assert post(served, {"inputs": [[1.0, 1.0]]}).json() == columns
+    assert post(served, {"inputs": {"x": [[1.0, 1.0]], "extra": 1}}).json() == columns
+    assert post(served, {"inputs": [[1.0, 1.0]]}, "/versions/1:predict").json() == columns
+    one = {"signature_name": "log", "instances": [1.0]}
+    assert post(served, one).json() == {"predictions": [0.0]}
+
+
+def test_rest_several_inputs(served):
+    rows = {"signature_name": "two", "instances": [{"a": 1.0, "b": 2}, {"a": 3, "b": 4}]}
+    assert post(served, rows).json()["predictions"][1] == {"total": 7.0, "product": 12.0}
+    columns = {"signature_name": "two", "inputs": {"a": [1.0], "b": [2]}}
+    assert post(served, columns).json() == {"outputs": {"total": [3.0], "product": [2.0]}}
+
+
+def test_rest_strings_and_binary(served):
+    raw = b"\xff\x00\x01"
+    coded = {"b64": base64.b64encode(raw).decode()}
+    rows = [{"s": "text", "f": True, "i": 1}, {"s": {"b64": "dGV4dA=="}, "f": False, "i": -2}]
+    answer = post(served, {"signature_name": "echo", "instances": rows}).json()["predictions"]
+    assert answer[0] == {"s": "text", "s_bytes": {"b64": "dGV4dA=="}, "f": True, "i": 1}
+    assert answer[1]["s"] == "text" and answer[1]["i"] == -2
+    columns = {"signature_name": "echo", "inputs": {"s": [coded], "f": [True], "i": [1]}}
+    assert post(served, columns).json()["outputs"]["s_bytes"] == [coded]
+
+
+def test_rest_scalars_and_shapes(served):
+    scalar = {"signature_name": "scalar", "inputs": 2.5}
+    assert post(served, scalar).json() == {"outputs": 5.0}
+    answer = post(served, {"signature_name": "sum", "instances": [1.0, 2.0]})
+    assert answer.status_code == 400 and "no shape information" in answer.json()["error"]
+    total = post(served, {"signature_name": "sum", "inputs": [1.0, 2.0]}).json()["outputs"]
+    assert total == {"y": 3.0, "z": [1.0, 2.0]}
+
+
+def test_rest_numbers_that_json_has_not(served):
+    """NaN and infinities are bare words, both ways."""
+    answer = post(served, b'{"signature_name": "log", "instances": [NaN, 0.0, Infinity, 1.0]}')
+    nan, low, high, zero = json.loads(answer.text)["predictions"]
+    assert math.isnan(nan) and low == -math.inf and high == math.inf and zero == 0.0
+    assert "-Infinity" in answer.text and "NaN" in answer.text
+
+
+def test_rest_precision(served):
+    """Every float32 comes back as itself."""
+    values = np.random.default_rng(0).normal(size=200).astype(np.float32)
+    body = {"signature_name": "sum", "inputs": values.tolist()}
+    back = np.float32(post(served, body).json()["outputs"]["z"])
+    np.testing.assert_array_equal(back, values)
+    exact = {"signature_name": "double", "instances": [0.1, 1e300]}
+    assert post(served, exact).json() == {"predictions": [0.2, 2e300]}
+
+
+def test_rest_gzip(served):
+    body = gzip.compress(json.dumps({"instances": [[1.0, 1.0]]}).encode())
+    answer = post(served, body, headers={"content-encoding": "gzip"})
+    assert answer.json()["predictions"][0]["y"] == [3.0]
+
+
+def test_rest_status_and_metadata(served):
+    status = {"error_code": "OK", "error_message": ""}
+    row = {"version": "1", "state": "AVAILABLE", "status": status}
+    for path in (BASE, f"{BASE}/versions/1"):
+        assert served.rest.get(path).json() == {"model_version_status": [row]}
+    found = served.rest.get(f"{BASE}/metadata").json()
+    assert found["model_spec"] == {"name": "rules", "signature_name": "", "version": "1"}
+    x = found["metadata"]["signature_def"]["signature_def"]["serving_default"]["inputs"]["x"]
+    assert x["dtype"] == "DT_FLOAT" and [d["size"] for d in x["tensor_shape"]["dim"]] == ["-1", "2"]
+
+
+def test_rest_classify_and_regress(served):
+    body = {"signature_name": "classify", "examples": [{"a": 1.0, "b": [0.0]}]}
+    (((label, score), (_, other)),) = post(served, body, ":classify").json()["results"]
+    assert label == "low" and score + other == pytest.approx(1.0)
+    body = {"signature_name": "regress", "context": {"b": 5.0}, "examples": [{"a": 1.0}]}
+    assert post(served, body, ":regress").json() == {"results": [6.0]}
+
+
+REST_ERRORS = [
+    (b"", "The document is empty"),
+    (b"{", "JSON Parse error"),
+    (b"[1]", "Is not object"),
+    (b'{"instances": [[1.0, 1.0]]} x', "JSON Parse error"),
+    ({}, "Missing 'inputs' or 'instances' key"),
+    ({"inputs": [], "instances": []}, "only one of 'inputs' or 'instances'"),
+    ({"instances": {}}, "Excepting 'instances' to be an list/array"),
+    ({"instances": []}, "No values in 'instances' array"),
+    ({"instances": [[1.0, 1.0], [1.0]]}, ""),
+    ({"instances": [[1.0, 1.0], 1.0]}, ""),
+    ({"instances": [[1.0, "a"]]}, "is not of expected type: float"),
+    ({"instances": [[1.0, None]]}, "Type: Null is not of expected type: float"),
+    ({"instances": [[1.0, True]]}, "is not of expected type: float"),
+    ({"instances": [[1.0, 16777217]]}, "without loss of precision"),
+    ({"instances": [[1.0, 1e39]]}, "without loss of precision"),
+    ({"instances": [{"z": [1.0, 1.0]}]}, "does not have named input: z"),
+    ({"instances": [{"x": [1.0, 1.0]}, [1.0, 1.0]]}, "Expecting object but got list at item 1"),
+    ({"instances": [[1.0, 1.0], {"x": [1.0, 1.0]}]}, "Expecting value/list but got object"),
+    ({"instances": [[1.0, 1.0, 1.0]]}, ""),
+    ({"inputs": {}}, "Missing named input: x in 'inputs' object."),
+    ({"signature_name": 1, "instances": [[1.0, 1.0]]}, "must be a string value"),
+    ({"signature_name": "no", "instances": [[1.0, 1.0]]}, '"no" not found in signature def'),
+    ({"signature_name": "two", "instances": [1.0]}, "expecting list of objects"),
+    ({"signature_name": "two", "inputs": [1.0]}, "expecting an object"),
+    ({"signature_name": "two", "instances": [{"a": 1.0}]}, "keys must be equal to: a,b"),
+    ({"signature_name": "two", "inputs": {"a": [1.0], "b": [1.5]}}, "expected type: int64"),
+    ({"signature_name": "two", "inputs": {"a": [1.0], "b": [2**63]}}, ""),
+    ({"signature_name": "echo", "inputs": {"s": [1], "f": [True], "i": [1]}}, "type: string"),
+    ({"signature_name": "echo", "inputs": {"s": ["a"], "f": [1], "i": [1]}}, "type: bool"),
+    (
+        {"signature_name": "echo", "inputs": {"s": [{"b64": "~"}], "f": [True], "i": [1]}},
+        "Unable to base64 decode",
+    ),
+    (
+        {"signature_name": "echo", "inputs": {"s": [{"b65": ""}], "f": [True], "i": [1]}},
+        "not formatted correctly for base64 data",
+    ),
+    ({"signature_name": "picky", "instances": [-1.0]}, "x is negative"),
+]
+
+
+@pytest.mark.parametrize("body, text", REST_ERRORS, ids=range(len(REST_ERRORS)))
+def test_rest_refuses(body, text, served):
+    answer = post(served, body)
+    assert answer.status_code == 400, answer.text
+    assert answer.headers["content-type"] == "application/json"
+    assert text in answer.json()["error"]
+
+
+@pytest.mark.parametrize("body", [{}, {"examples": 1}, {"examples": []}, {"examples": [1]}])
+def test_rest_refuses_wrong_examples(body, served):
+    answer = post(served, {"signature_name": "classify", **body}, ":classify")
+    assert answer.status_code == 400 and answer.json()["error"]
+
+
+PATHS = [
+    ("GET", "/v1/models/no", 404, "Could not find any versions of model no"),
+    ("GET", "/v1/models/rules/versions/9", 404, "Could not find version 9 of model rules"),
+    ("GET", "/v1/models/rules:predict", 400, "Malformed request: GET /v1/models/rules:predict"),
+    ("POST", "/v1/models/rules", 400, "Malformed request: POST /v1/models/rules"),
+    ("POST", "/v1/models/rules:guess", 400, "Malformed request"),
+    ("DELETE", "/v1/models/rules", 400, "Malformed request: DELETE /v1/models/rules"),
+    ("POST", "/v1/models/rules:predict?x=1", 400, "Malformed request"),
+    ("POST", "/v1/models/no:predict", 404, "Servable not found for request: Latest(no)"),
+    ("POST", "/v1/models/rules/versions/9:predict", 404, "Specific(rules, 9)"),
+    ("POST", "/v1/models/rules/labels/no:predict", 400, "Unrecognized servable version label: no"),
+    ("GET", "/v1/models", 400, "Missing model name in request."),
+    ("GET", "/v1/models/..%2F..%2Fetc", 404, ""),
+]
+
+
+@pytest.mark.parametrize("method, path, status, text", PATHS)
+def test_rest_paths(method, path, status, text, served):
+    answer = served.rest.request(method, path, content=b'{"instances": [[1.0, 1.0]]}')
+    assert answer.status_code == status and text in answer.json()["error"]
+
+
+def test_rest_elsewhere(served):
+    assert served.rest.get("/other").status_code == 404
