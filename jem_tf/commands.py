@@ -161,7 +161,7 @@ def serve(arguments: Namespace) -> None:
     from jem_tf.server import flags
 
     try:
-        from jem_tf.server.serving import ModelServer
+        from jem_tf.server.serving import JsonLines, ModelServer
     except ImportError as error:
         raise ValueError(f"{error}: serving needs `pip install jem_tf[serve]`.") from error
     for name in flags.IGNORED:
@@ -175,10 +175,9 @@ def serve(arguments: Namespace) -> None:
         raise ValueError(f"There is no directory {str(base)!r} to serve.")
     if values["model_name"] == "default" and arguments.directory is not None:
         values["model_name"] = base.resolve().name
-    logging.basicConfig(
-        level=logging.INFO,
-        format='{"time": "%(asctime)s", "level": "%(levelname)s", "message": "%(message)s"}',
-    )
+    logs = logging.StreamHandler()
+    logs.setFormatter(JsonLines())
+    logging.basicConfig(level=logging.INFO, handlers=[logs])
     ModelServer(flags.Options(**values)).run()
 
 

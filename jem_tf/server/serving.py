@@ -4,6 +4,7 @@ Not here: the flags (`cli.py`).
 """
 
 import asyncio
+import json
 import logging
 import signal
 import socket
@@ -139,6 +140,21 @@ class ModelServer:
             scheme = "https" if options.ssl_config_file else "http"
             places.append(f"REST at {scheme}://{options.host}:{options.rest_api_port}/v1/models")
         return f"Serving {', '.join(self.manager.names)}: {', '.join(places)}"
+
+
+class JsonLines(logging.Formatter):
+    """A line of JSON for each record."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        fields = {
+            "time": self.formatTime(record),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            fields["exception"] = self.formatException(record.exc_info)
+        return json.dumps(fields)
 
 
 def _listening(host: str, port: int) -> socket.socket:
