@@ -222,3 +222,16 @@ def test_watching_costs_little():
     model.fit(rows, **options, callbacks=[Timed(), Clock()])
     assert len(spent) == 410  # with two snapshots and eight looks; the first half compiled
     assert sum(spent[205:]) < 0.03 * times[1]
+
+
+def test_a_step_size_that_throws_chains_out_becomes_a_careful_one(make_model, blobs):
+    """And stays one: what was learned about it is not taken back."""
+    guard = DivergenceGuard(every=5)
+    model = make_model(sampler=jem_tf.SGLD(3, step_size=1e4, noise=0.01), lag=1e9)
+    model.adapt(blobs[0])
+    model.fit(*blobs, batch_size=50, epochs=60, verbose=0, callbacks=[guard])
+    factors = [e["message"].partition("steps x ")[2] for e in guard.events]
+    assert 0 < float(factors[0]) < 1e-2
+    product = np.prod([float(factor) for factor in factors if factor])
+    assert model.progress.arrays()["step_size"] == pytest.approx(product, rel=1e-4)
+    assert len(factors) < guard.attempts and model.vitals()["extent"] < 3

@@ -106,7 +106,8 @@ class DivergenceGuard(keras.callbacks.Callback):
     def _diagnose(self, vitals: dict[str, float], skipped: int) -> str | None:
         """What is wrong, in words."""
         guessing = math.log(self.model.num_classes)
-        settled = self._number("checks") >= GRACE or self._number("rollbacks") > 0
+        learned = self._number("best") < 1.5 * guessing
+        settled = learned or self._number("checks") * self._number("ceiling") >= GRACE
         if 2 * skipped > self.every:
             return "most updates are not finite"
         if vitals["extent"] > 3.0:
@@ -146,8 +147,9 @@ class DivergenceGuard(keras.callbacks.Callback):
         self._snapshots[:depth] = self._snapshots[depth - 1 : depth] * depth  # the others were ill
         for variable, value in self._snapshots[0]:
             variable.assign(value)
-        ceiling = number("ceiling") / 2.0
         factor = self._step_factor(illness, vitals)
+        sampler_only = factor != 1.0 and number("depth") == 0  # at first; then it may be the rate
+        ceiling = number("ceiling") / (1.0 if sampler_only else 2.0)
         self.model.progress.assign(
             ceiling=np.float32(ceiling),
             strikes=np.int64(0),
@@ -205,8 +207,9 @@ class DivergenceGuard(keras.callbacks.Callback):
         clocks = {id(optimizer.iterations), id(optimizer._learning_rate)}
         kept = [v for v in model.optimizer.variables if id(v) not in clocks]
         variables = [v.value for v in (*model.weights, *kept)]
-        variables += [*model.buffer.tf_variables, model.progress["step_size"]]
-        variables.append(model.progress["best"])
+        variables += [*model.buffer.tf_variables, model.progress["best"]]
+        if model.sampler.tunes:  # else it is this guard that changes it
+            variables.append(model.progress["step_size"])
         with tf.device("CPU:0"):  # memory of accelerators is scarce
             return [(part, tf.identity(part)) for v in variables for part in components(v)]
 

@@ -232,7 +232,7 @@ class Service:
             if math.prod(sizes) * max(dtype.size or 1, 1) > self.max_bytes:
                 raise invalid(f"tensor parsing error: {name} is too large: {sizes}")
             return tf.make_ndarray(proto)
-        except (TypeError, ValueError, OverflowError, IndexError) as error:
+        except (TypeError, ValueError, OverflowError, LookupError) as error:
             raise invalid(f"tensor parsing error: {name}: {error}") from error
 
 
