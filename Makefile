@@ -8,7 +8,7 @@ STAMP := .venv/.stamp
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo train evaluate export serve browser test test-slow lint format bench clean
+.PHONY: help setup demo train evaluate export serve up browser test test-slow lint format bench bench-serving clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -32,10 +32,11 @@ evaluate: $(STAMP) ## measure RUN: accuracy, calibration, OOD detection
 export: $(STAMP) ## RUN as the next version of a SavedModel below saved_models/
 	$(BIN)/jem-tf export $(RUN) $(ARGS)
 
-serve: ## serve saved_models/ with TF Serving (needs Docker)
-	docker run --rm -p 127.0.0.1:8500:8500 -p 127.0.0.1:8501:8501 \
-	  -v "$(CURDIR)/saved_models/$(DATASET):/models/$(DATASET)" -e MODEL_NAME=$(DATASET) \
-	  tensorflow/serving $(ARGS)
+serve: $(STAMP) ## serve saved_models/DATASET here: gRPC 8500, REST 8501, TF Serving's protocol
+	$(BIN)/jem-tf serve saved_models/$(DATASET) --enable-batching $(ARGS)
+
+up: ## serve saved_models/ with TF Serving itself (needs Docker)
+	docker compose -f serving/compose.yaml up $(ARGS)
 
 browser: ## Chromium for the tests of pages, where this can be installed; they are skipped without
 	@command -v chromedriver >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
@@ -61,6 +62,9 @@ format: $(STAMP) ## let ruff lay the code out
 bench: $(STAMP) ## time the training step and the scoring
 	$(BIN)/python benchmarks/training_step.py
 	$(BIN)/python benchmarks/scoring.py
+
+bench-serving: $(STAMP) ## requests a second of the embedded server, beside a plain endpoint
+	$(BIN)/python benchmarks/serving.py
 
 clean: ## remove .venv and caches; runs/ and saved_models/ stay
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache build *.egg-info

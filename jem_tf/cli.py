@@ -47,6 +47,9 @@ EXAMPLES = {
         jem-tf serve saved_models/digits             gRPC at 8500, REST at 8501
         jem-tf serve saved_models/digits --enable-batching --port 9000
         jem-tf serve --model_config_file=models.config --rest_api_port=8501""",
+    "predict": """\
+        jem-tf predict seven.png --model digits
+        jem-tf predict *.jpg --model digits --address http://localhost:8501 --json""",
     "demo": "        jem-tf demo --out runs/demo",
 }
 
@@ -202,6 +205,22 @@ def make_parser() -> argparse.ArgumentParser:
         _add_flag(sub, flag)
     for name in flags.IGNORED:
         sub.add_argument(f"--{name.replace('_', '-')}", nargs="?", help=argparse.SUPPRESS)
+
+    sub = command("predict", "Ask a served model about image files.", commands.predict)
+    sub.add_argument("images", nargs="+", type=Path, help="PNG or JPEG files")
+    sub.add_argument("--model", required=True, help="its name on the server")
+    sub.add_argument(
+        "--address",
+        default="localhost:8500",
+        help="host:port of gRPC (default: localhost:8500), or grpcs://, http://, https://",
+    )
+    sub.add_argument("--version", type=int, help="(default: the newest)")
+    sub.add_argument("--label", help="of a version")
+    sub.add_argument("--timeout", type=_rate, default=60.0, help="seconds (default: 60)")
+    sub.add_argument("--ca", type=Path, help="PEM file: who signed the server's certificate")
+    sub.add_argument("--certificate", type=Path, help="PEM file: this client's")
+    sub.add_argument("--key", type=Path, help="PEM file: and its key")
+    sub.add_argument("--json", action="store_true", help="a line of JSON for each image")
 
     sub = command(
         "demo", "Train a JEM and a plain classifier on digits and compare them.", commands.demo

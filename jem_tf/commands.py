@@ -181,6 +181,37 @@ def serve(arguments: Namespace) -> None:
     ModelServer(flags.Options(**values)).run()
 
 
+def predict(arguments: Namespace) -> None:
+    import json
+
+    from jem_tf.client import JEMClient
+
+    missing = [str(path) for path in arguments.images if not path.is_file()]
+    if missing:
+        raise ValueError(f"There is no file {', '.join(map(repr, missing))}.")
+    names = ("version", "label", "timeout", "ca", "certificate", "key")
+    options = {name: getattr(arguments, name) for name in names}
+    with JEMClient(arguments.address, arguments.model, **options) as client:
+        found = client.predict_images(arguments.images)
+    for i, path in enumerate(arguments.images):
+        row: dict[str, Any] = {
+            "image": str(path),
+            "class": str(found.class_name[i]),
+            "probability": float(found.probabilities[i].max()),
+            "energy": float(found.energy[i]),
+            "ood_score": float(found.ood_score[i]),
+            "is_ood": bool(found.is_ood[i]),
+        }
+        if arguments.json:
+            print(json.dumps(row))
+            continue
+        verdict = "not like the training data" if row["is_ood"] else "like the training data"
+        print(
+            f"{path}: {row['class']} ({100 * row['probability']:.1f} %), energy "
+            f"{row['energy']:.2f}, {verdict} (score {row['ood_score']:.3g})"
+        )
+
+
 def demo(arguments: Namespace) -> None:
     from jem_tf import demo
 

@@ -38,7 +38,7 @@ def export(
     class_names: tuple[str, ...] | None = None,
     refine_steps: int = 10,
     sample_steps: int = 400,
-    warmup_batches: tuple[int, ...] = (1, 32),
+    warmup_batches: tuple[int, ...] = (1, 2, 4, 8, 16, 32),
     pixel_range: tuple[float, float] | None = None,
     test: Any = None,
     extra: dict[str, Any] | None = None,
@@ -76,7 +76,7 @@ def export(
             f"Received: inputs of shape {model.example_shape}"
         )
     facts = calibration_of(model, calibrate)
-    graph = Graph(model, facts, refine_steps, sample_steps, pixel_range)
+    graph = Graph(model, facts, names, refine_steps, sample_steps, pixel_range)
     signatures = graph.signatures()
     description = {
         "package_version": VERSION,
@@ -167,11 +167,12 @@ class Graph:
         self,
         model: Any,
         facts: Calibration,
+        names: tuple[str, ...],
         refine_steps: int,
         sample_steps: int,
         pixel_range: tuple[float, float] | None,
     ):
-        self.model, self.facts = model, facts
+        self.model, self.facts, self.names = model, facts, names
         self.refine_steps, self.sample_steps = refine_steps, sample_steps
         self.variables = [v.value for v in model.backbone.variables]
         self.variables += [*model.start.tf_variables, *model.progress.tf_variables]
@@ -223,6 +224,7 @@ class Graph:
         return {
             "probabilities": tf.nn.softmax(logits / self.facts.temperature),
             "class_id": tf.argmax(logits, axis=-1),
+            "class_name": tf.gather(self.names, tf.argmax(logits, axis=-1)),
             "energy": -log_density,
             "ood_score": score,
             "is_ood": is_ood,

@@ -66,6 +66,7 @@ def test_signatures_return_what_the_model_returns(n, served, model, images, vers
         answer["probabilities"], softmax(logits / facts["temperature"], 1), **close
     )
     np.testing.assert_array_equal(answer["class_id"], logits.argmax(1))
+    assert list(answer["class_name"].numpy()) == [(b"dark", b"light")[i] for i in logits.argmax(1)]
     np.testing.assert_allclose(answer["energy"], model.energy(x), **close)
     np.testing.assert_allclose(answer["ood_score"], score, **close)
     np.testing.assert_array_equal(answer["is_ood"], score < facts["ood_threshold"])
@@ -103,8 +104,9 @@ def test_image_bytes_get_the_training_preprocessing(encode, served, images):
     files = tf.stack([encode(image) for image in pixels])
     by_bytes = served["serving_default_bytes"](image_bytes=files)
     by_floats = served["serving_default"](inputs=pixels.astype(np.float32) / 127.5 - 1)
-    for name, value in by_floats.items():
-        np.testing.assert_allclose(by_bytes[name], value, rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(by_bytes.pop("class_name"), by_floats["class_name"])
+    for name, value in by_bytes.items():
+        np.testing.assert_allclose(value, by_floats[name], rtol=1e-4, atol=1e-5)
 
 
 def test_larger_images_are_resized(served):
@@ -178,7 +180,7 @@ def test_warm_up_records_replay(version, served):
         batch = next(iter(tensors.values())).shape[0]
         assert all(value.shape[0] == batch for value in answer.values())
         seen.add((name, batch))
-    assert seen == {(name, batch) for name in served for batch in (1, 32)}
+    assert seen == {(name, batch) for name in served for batch in (1, 2, 4, 8, 16, 32)}
 
 
 def test_vectors_have_no_image_signatures(make_model, blobs, tmp_path):

@@ -14,12 +14,13 @@ import numpy as np
 import tensorflow as tf
 
 from jem_tf.checks import are_probabilities
+from jem_tf.client import JEMClient
+from jem_tf.client.client import SCHEMES
 from jem_tf.evaluation.progress import bar
 from jem_tf.evaluation.subjects import Subject, split
 from jem_tf.inspection import newest
 
-DEADLINE = 60.0  # seconds for one request
-MESSAGE_BYTES = 2**28
+DEADLINE = 600.0  # seconds for one request: samples take hundreds of steps
 
 
 class Signatures(Subject):
@@ -100,7 +101,7 @@ class Exported(Signatures):
         signatures = {
             name: (
                 {
-                    k: _known_shape(s.shape, s.dtype)
+                    k: _row(s.dtype.name, s.shape.as_list() if s.shape.rank else None)
                     for k, s in f.structured_input_signature[1].items()
                 },
                 set(f.structured_outputs),
@@ -117,77 +118,40 @@ class Exported(Signatures):
 
 
 class Remote(Signatures):
-    """A model behind the gRPC port of TF Serving: `grpc://host:port/model[/version]`."""
+    """A model behind TF Serving: `grpc://host:port/model[/version]`, or `http://…`."""
 
     def __init__(self, address: str):
-        import grpc
-        from tensorflow_serving.apis import get_model_metadata_pb2, prediction_service_pb2_grpc
-
         parsed = urlparse(address)
         model, *version = parsed.path.strip("/").split("/")
-        if parsed.scheme != "grpc" or not parsed.netloc or not model or len(version) > 1:
+        if parsed.scheme not in SCHEMES or not parsed.netloc or not model or len(version) > 1:
             raise ValueError(
-                "An endpoint must be grpc://host:port/model, or with /version after it. "
-                f"Received: {address!r}"
+                "An endpoint must be grpc://host:port/model (or grpcs, http, https), or with "
+                f"/version after it. Received: {address!r}"
             )
         if version and not version[0].isdigit():
             raise ValueError(f"The version must be a number. Received: {address!r}")
-        self._address, self._model, self._version = address, model, version
-        size = [(f"grpc.max_{way}_message_length", MESSAGE_BYTES) for way in ("send", "receive")]
-        channel = grpc.insecure_channel(parsed.netloc, options=size)
-        self._stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
-        request = get_model_metadata_pb2.GetModelMetadataRequest(metadata_field=["signature_def"])
-        self._specify(request)
-        answer = self._ask(self._stub.GetModelMetadata, request)
-        found = get_model_metadata_pb2.SignatureDefMap()
-        answer.metadata["signature_def"].Unpack(found)
+        self._client = JEMClient(
+            f"{parsed.scheme}://{parsed.netloc}",
+            model,
+            int(version[0]) if version else None,
+            timeout=DEADLINE,
+        )
         signatures = {
-            name: (
-                {
-                    k: _known_shape(tf.TensorShape(t.tensor_shape), tf.as_dtype(t.dtype))
-                    for k, t in s.inputs.items()
-                },
-                set(s.outputs),
-            )
-            for name, s in found.signature_def.items()
-            if name != "__saved_model_init_op"
+            name: ({k: _row(*v) for k, v in s.inputs.items()}, set(s.outputs))
+            for name, s in self._client.signatures().items()
         }
         super().__init__(address, signatures)
         self.lacks = (*self.lacks, "gradients for white-box attacks: it is behind an endpoint")
 
     def call(self, signature: str, **arguments: Any) -> dict[str, Any]:
-        from tensorflow_serving.apis import predict_pb2
-
-        request = predict_pb2.PredictRequest()
-        self._specify(request)
-        request.model_spec.signature_name = signature
-        for key, value in arguments.items():
-            request.inputs[key].CopyFrom(tf.make_tensor_proto(value))
-        deadline = DEADLINE * (10 if signature == "sample" else 1)  # hundreds of steps
-        answer = self._ask(self._stub.Predict, request, deadline)
-        return {key: tf.make_ndarray(value) for key, value in answer.outputs.items()}
-
-    def _specify(self, request: Any) -> None:
-        request.model_spec.name = self._model
-        if self._version:
-            request.model_spec.version.value = int(self._version[0])
-
-    def _ask(self, method: Any, request: Any, deadline: float = DEADLINE) -> Any:
-        import grpc
-
-        try:
-            return method(request, timeout=deadline)
-        except grpc.RpcError as error:
-            raise OSError(
-                f"{self._address} answers {error.code().name}: {error.details()}"  # type: ignore
-            ) from error
+        return self._client.call(signature, **arguments)
 
 
-def _known_shape(shape: tf.TensorShape, dtype: tf.DType) -> list[int] | None:
+def _row(dtype: str, shape: Sequence[int | None] | None) -> list[int] | None:
     """The shape of a row; None if it is not floats, or its size is not known."""
-    if dtype != tf.float32 or not shape.rank or shape.rank < 2 or None in shape[1:].as_list():
+    if dtype != "float32" or not shape or len(shape) < 2 or None in shape[1:]:
         return None
-    return shape[1:].as_list()
+    return [size for size in shape[1:] if size is not None]
 
 
 def _sources(signatures: dict[str, tuple[dict[str, Any], set[str]]]) -> Iterator[tuple[str, str]]:

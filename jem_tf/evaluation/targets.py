@@ -5,6 +5,7 @@ from typing import Any
 
 import keras
 
+from jem_tf.client.client import SCHEMES
 from jem_tf.evaluation.signatures import Exported, Remote
 from jem_tf.evaluation.subjects import InProcess, Subject
 
@@ -15,8 +16,8 @@ def of(model: keras.Model, name: str = "model", scale: Any = 1.0) -> Subject:
 
 
 def open_subject(target: str | Path, scale: Any = 1.0) -> Subject:
-    """The subject at `target`: a run directory, a `.keras` file, a SavedModel or `grpc://…`."""
-    if str(target).startswith("grpc:"):
+    """The subject at `target`: a run directory, a `.keras` file, a SavedModel, or an endpoint."""
+    if str(target).partition(":")[0] in SCHEMES:
         return Remote(str(target))
     path = Path(target)
     if path.is_dir() and not (path / "config.json").is_file():

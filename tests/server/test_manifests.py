@@ -1,0 +1,71 @@
+"""The files of `serving/`: schemas, protos, and flags that the server takes."""
+
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from jem_tf import cli, export
+from jem_tf.server import Options, configuration, protos
+
+SERVING = Path(__file__).parents[2] / "serving"
+
+
+def flags_of_compose():
+    service = yaml.safe_load((SERVING / "compose.yaml").read_text())["services"]["serving"]
+    return service["command"]
+
+
+def flags_of_kubernetes():
+    documents = list(yaml.safe_load_all((SERVING / "kubernetes.yaml").read_text()))
+    (deployment,) = (d for d in documents if d["kind"] == "Deployment")
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    return container["args"]
+
+
+@pytest.mark.parametrize("flags", [flags_of_compose, flags_of_kubernetes])
+def test_flags_and_files_are_those_of_the_server(flags):
+    """The same command line works for `jem-tf serve`, once the paths are."""
+    here = [flag.replace("/config/", f"{SERVING}/config/") for flag in flags()]
+    arguments = vars(cli.make_parser().parse_args(["serve", *map(cli._dashed, here)]))
+    names = Options.__dataclass_fields__
+    options = Options(**{name: arguments[name] for name in names})
+    (model,) = configuration.models(options).model_config_list.config
+    assert model.base_path == f"/models/{model.name}"
+    assert configuration.batching(options).allowed_sizes == warm_sizes()
+    assert configuration.metrics_path(options) == configuration.METRICS_PATH
+
+
+def warm_sizes():
+    """Those that an export carries warm-up requests for."""
+    return inspect.signature(export).parameters["warmup_batches"].default
+
+
+def check(program, *flags):
+    command = [Path(sys.executable).parent / program, *flags]
+    checked = subprocess.run(command, capture_output=True, text=True)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_kubernetes_manifests_follow_their_schemas():
+    check("kubernetes-validate", "--strict", SERVING / "kubernetes.yaml")
+
+
+def test_compose_follows_its_schema():
+    check("check-jsonschema", "--builtin-schema", "vendor.compose-spec", SERVING / "compose.yaml")
+
+
+def test_probes_ask_for_a_model_that_is_served():
+    (model,) = protos.read(
+        SERVING / "config" / "models.config", protos.ModelServerConfig
+    ).model_config_list.config
+    text = (SERVING / "kubernetes.yaml").read_text()
+    assert text.count(f"path: /v1/models/{model.name}, port: rest") == 2
+
+
+def test_compose_listens_on_this_machine_only():
+    service = yaml.safe_load((SERVING / "compose.yaml").read_text())["services"]["serving"]
+    assert all(port.startswith("127.0.0.1:") for port in service["ports"])
