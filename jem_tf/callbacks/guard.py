@@ -20,6 +20,7 @@ from jem_tf.state import components
 GRACE = 4  # checks in which a new network may still be worse than guessing
 LEFT = "chains have left the range of the data"
 STUCK = "chains are stuck, far below the data"
+AHEAD = "samples are far more likely than the data"
 
 
 class DivergenceGuard(keras.callbacks.Callback):
@@ -32,7 +33,8 @@ class DivergenceGuard(keras.callbacks.Callback):
     Every `every` steps it looks at the model's `vitals()`. After `patience` bad readings in a row
     it takes weights, optimizer and chains back to a snapshot of better days, and lets training
     go on with new random numbers and a lower learning rate, which then recovers to half of what
-    it was. A step size of the sampler that does not tune itself is changed where it is to blame.
+    it was. Where the sampler has a step size that does not tune itself and may be to blame, that
+    is changed first, and the learning rate when it did not help twice.
     Troubles that return are answered by older snapshots and lower rates, `attempts` times; then
     training stops. Steps are not repeated: the run takes as long as it would have.
 
@@ -113,7 +115,7 @@ class DivergenceGuard(keras.callbacks.Callback):
         if vitals["extent"] > 3.0:
             return LEFT
         if vitals["gap"] > 50.0:
-            return "samples are far more likely than the data"
+            return AHEAD
         if vitals["trusted"] < 0.5 or vitals["gap"] < -100.0:
             return STUCK
         if settled and vitals["cross_entropy"] > 1.5 * guessing:
@@ -148,8 +150,9 @@ class DivergenceGuard(keras.callbacks.Callback):
         for variable, value in self._snapshots[0]:
             variable.assign(value)
         factor = self._step_factor(illness, vitals)
-        sampler_only = factor != 1.0 and number("depth") == 0  # at first; then it may be the rate
+        sampler_only = factor != 1.0 and number("depth") < 2  # if that does not help, the rate too
         ceiling = number("ceiling") / (1.0 if sampler_only else 2.0)
+        cooled = number("cooling") if sampler_only else ceiling / 5.0
         self.model.progress.assign(
             ceiling=np.float32(ceiling),
             strikes=np.int64(0),
@@ -159,28 +162,29 @@ class DivergenceGuard(keras.callbacks.Callback):
             step_size=np.float32(number("step_size") * factor),
         )
         self.model.forget_vitals()
-        self._cool(ceiling / 5.0)
-        answer = (
-            "stopped, in an earlier state"
-            if last
-            else (
-                f"taken back, learning rate x {ceiling / 5.0:.2g} recovering to x {ceiling:.2g}"
-                + (f", sampler steps x {factor:g}" if factor != 1.0 else "")
-            )
-        )
-        self._report("divergence", f"{illness}: {answer}", vitals)
+        self._cool(cooled)
+        answer = ["taken back"]
+        if not sampler_only:
+            answer.append(f"learning rate x {cooled:.2g} recovering to x {ceiling:.2g}")
+        if factor != 1.0:
+            answer.append(f"sampler steps x {factor:.2g}")
+        if last:
+            answer = ["stopped, in an earlier state"]
+        self._report("divergence", f"{illness}: {', '.join(answer)}", vitals)
         if last:
             self.model.stop_training = True
 
     def _step_factor(self, illness: str, vitals: dict[str, float]) -> float:
-        """How to change a step size that does not tune itself: smaller where chains leave the
-        data or step across the peaks, larger where noise drives them, or they climb but lag."""
+        """How to change a step size that does not tune itself: smaller where chains run away or
+        step across the peaks, larger where noise drives them, or they climb but lag."""
         sampler = self.model.sampler
-        if sampler.tunes or illness not in (LEFT, STUCK) or "climbing" not in sampler.diagnostics:
+        if sampler.tunes or "climbing" not in sampler.diagnostics:
             return 1.0
-        if illness == LEFT:
+        if illness in (LEFT, AHEAD):
             now = float(sampler.step_size_at(tf.constant(0), self._number("step_size")))
-            return min(0.5, self.model.careful_step_size() / now)
+            return min(0.25, self.model.careful_step_size() / now)
+        if illness != STUCK:
+            return 1.0
         noise = 0.0 if isinstance(sampler.noise, str) else sampler.noise * sampler.steps**0.5
         across = vitals["climbing"] < 0.97 and vitals["displacement"] > 2.0 * noise
         return 0.5 if across else 2.0

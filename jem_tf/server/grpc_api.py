@@ -52,16 +52,16 @@ class Server:
         health_pb2_grpc.add_HealthServicer_to_server(self.health, self._server)
         names = (*SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME)
         reflection.enable_server_reflection(names, self._server)
-        tls, address = configuration.tls(options), f"{options.host}:{options.port}"
-        try:
-            if tls is None:
-                self._server.add_insecure_port(address)
-            else:
-                self._server.add_secure_port(address, tls.grpc())
-        except RuntimeError as error:
-            raise OSError(f"Cannot listen at {address}: {error}") from error
+        self._address, self._tls = f"{options.host}:{options.port}", configuration.tls(options)
 
     def start(self) -> None:
+        try:
+            if self._tls is None:
+                self._server.add_insecure_port(self._address)
+            else:
+                self._server.add_secure_port(self._address, self._tls.grpc())
+        except RuntimeError as error:
+            raise OSError(f"Cannot listen at {self._address}: {error}") from error
         self._server.start()
         self.set_serving(True)
 

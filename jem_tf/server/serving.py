@@ -60,10 +60,11 @@ class ModelServer:
         )
         self.service = Service(self.manager, Metrics(), options.max_message_bytes)
         self._stop = threading.Event()
+        for port in filter(None, (options.port, options.rest_api_port)):
+            _bound(options.host, port).close()  # a mistake is told before models are loaded
         self._grpc = grpc_api.Server(self.service, options) if options.port else None
         self._rest: uvicorn.Server | None = None
         if options.rest_api_port:
-            self._socket = _listening(options.host, options.rest_api_port)
             tls = configuration.tls(options)
             config = uvicorn.Config(
                 rest_api.App(self.service, options),
@@ -82,7 +83,7 @@ class ModelServer:
         self.stop()
 
     def start(self) -> None:
-        """Load the models, then take requests."""
+        """Load the models, then listen: who can connect, is answered."""
         self.manager.start()
         for name in self.manager.names:
             if not any(v.state == "AVAILABLE" for v in self.manager.versions_of(name)):
@@ -90,6 +91,8 @@ class ModelServer:
         if self._grpc is not None:
             self._grpc.start()
         if self._rest is not None:
+            self._socket = _bound(self.options.host, self.options.rest_api_port)
+            self._socket.listen(1024)
             self._thread = threading.Thread(target=self._serve_rest, name="rest", daemon=True)
             self._thread.start()
             while not self._rest.started and self._thread.is_alive():
@@ -157,14 +160,13 @@ class JsonLines(logging.Formatter):
         return json.dumps(fields)
 
 
-def _listening(host: str, port: int) -> socket.socket:
+def _bound(host: str, port: int) -> socket.socket:
     """A socket that says it is TCP, or asyncio would let answers wait for acknowledgements."""
     try:
         kind, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         made = socket.socket(kind, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         made.bind(address)
-        made.listen(1024)
     except OSError as error:
         raise OSError(f"Cannot listen at {host}:{port}: {error}") from error
     return made

@@ -1,0 +1,221 @@
+"""Requests a second of the embedded server, beside the same function in this process.
+
+    python benchmarks/serving.py [--network fashion_mnist digits] [--seconds 5] [--json FILE]
+
+Clients at batch 1 ask for `ood_score` over gRPC and REST, with batching on and off; then a plain
+Flask endpoint that calls `model.predict` for each request is asked the same way. Servers and
+clients share the machine's cores. The in-process rate is measured before and after, and its mean
+is what the others are compared with.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import platform
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+import numpy as np
+
+SHAPES = {"digits": (8, 8, 1), "fashion_mnist": (28, 28, 1)}
+FLASK = """
+import sys, keras, numpy as np, jem_tf
+from flask import Flask, request
+app, model = Flask("plain"), keras.saving.load_model(sys.argv[1])
+
+@app.post("/predict")
+def predict():
+    logits = model.predict(np.array(request.get_json()["instances"], np.float32), verbose=0)
+    return {"predictions": logits.tolist()}
+
+app.run(port=int(sys.argv[2]), threaded=True)
+"""
+
+
+def make(network: str, directory: Path) -> tuple[Path, Path]:
+    """An export and a `.keras` file of the recipe's network, with weights as they come."""
+    import keras
+
+    import jem_tf
+    from jem_tf import backbones, recipes
+
+    keras.utils.set_random_seed(0)
+    options = recipes.get(network).backbone_options
+    model = jem_tf.JEM(backbones.convnet(SHAPES[network], 10, **options), seed=0)
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-1, 1, (256, *SHAPES[network])).astype(np.float32)
+    model.adapt(x)
+    model.save(directory / "model.keras")
+    jem_tf.export(model, directory / "served", calibrate=(x, np.arange(256) % 10))
+    return directory / "served", directory / "model.keras"
+
+
+def in_process(export: Path, shape: tuple[int, ...], seconds: float) -> float:
+    """Rows a second of the signature at batch 32."""
+    import tensorflow as tf
+
+    function = tf.saved_model.load(str(export / "1")).signatures["ood_score"]
+    x = tf.zeros((32, *shape))
+    function(inputs=x)
+    begin, rows = time.perf_counter(), 0
+    while time.perf_counter() - begin < seconds:
+        function(inputs=x)["is_ood"].numpy()
+        rows += 32
+    return rows / (time.perf_counter() - begin)
+
+
+async def ask_grpc(port: int, shape: tuple[int, ...], clients: int, seconds: float) -> list[float]:
+    """Latencies of `clients` that ask as fast as they are answered."""
+    import grpc
+    import tensorflow as tf
+    from tensorflow_serving.apis import predict_pb2
+
+    request = predict_pb2.PredictRequest()
+    request.model_spec.name, request.model_spec.signature_name = "served", "ood_score"
+    request.inputs["inputs"].CopyFrom(tf.make_tensor_proto(np.zeros((1, *shape), np.float32)))
+    message, times = request.SerializeToString(), []
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        call = channel.unary_unary("/tensorflow.serving.PredictionService/Predict")
+        end = time.perf_counter() + seconds
+
+        async def client() -> None:
+            while (begin := time.perf_counter()) < end:
+                await call(message)
+                times.append(time.perf_counter() - begin)
+
+        await asyncio.gather(*(client() for _ in range(clients)))
+    return times
+
+
+async def ask_http(
+    port: int, path: str, shape: tuple[int, ...], clients: int, seconds: float
+) -> list[float]:
+    body = {"signature_name": "ood_score", "instances": np.zeros((1, *shape)).tolist()}
+    content = json.dumps(body).encode()
+    head = (
+        f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        f"Content-Length: {len(content)}\r\n\r\n"
+    )
+    message, times = head.encode() + content, []
+    end = time.perf_counter() + seconds
+
+    async def client() -> None:
+        reader = writer = None
+        while (begin := time.perf_counter()) < end:
+            if writer is None or writer.is_closing():
+                reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(message)
+            answer = await reader.readuntil(b"\r\n\r\n")
+            assert b" 200 " in answer.split(b"\r\n")[0], answer
+            headers = answer.lower()
+            size = int(headers.split(b"content-length:")[1].split(b"\r\n")[0])
+            await reader.readexactly(size)
+            if b"connection: close" in headers:
+                writer.close()
+            times.append(time.perf_counter() - begin)
+
+    await asyncio.gather(*(client() for _ in range(clients)))
+    return times
+
+
+def free_ports(n: int) -> list[int]:
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(n)]
+    ports = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports
+
+
+class Running:
+    """A process that listens at `port`."""
+
+    def __init__(self, command: list[Any], port: int):
+        self._process = subprocess.Popen(
+            [sys.executable, *map(str, command)],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        self._port = port
+
+    def __enter__(self) -> "Running":
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", self._port)).close()
+                return self
+            except OSError:
+                assert self._process.poll() is None, "the server ended"
+                time.sleep(0.1)
+
+    def __exit__(self, *_: Any) -> None:
+        self._process.terminate()
+        self._process.wait()
+
+
+def rate(name: str, times: list[float], seconds: float, rows: dict[str, Any]) -> None:
+    p50, p99 = (1e3 * float(np.quantile(times, q)) for q in (0.5, 0.99))
+    rows[name] = {"per_second": len(times) / seconds, "p50_ms": p50, "p99_ms": p99}
+    print(f"  {name:34} {len(times) / seconds:7.0f} /s   p50 {p50:6.1f} ms   p99 {p99:6.1f} ms")
+
+
+def measure(network: str, seconds: float) -> dict[str, Any]:
+    shape, rows = SHAPES[network], {}
+    with tempfile.TemporaryDirectory() as name:
+        export, keras_file = make(network, Path(name))
+        before = in_process(export, shape, seconds)
+        for batching in (True, False):
+            port, rest = free_ports(2)
+            flags = [f"--port={port}", f"--rest-api-port={rest}", f"--enable-batching={batching}"]
+            begin = time.perf_counter()
+            with Running(["-m", "jem_tf", "serve", export, *flags], rest):
+                print(f"  ready after {time.perf_counter() - begin:.1f} s, batching {batching}")
+                asyncio.run(ask_grpc(port, shape, 8, 1.0))
+                for clients in (1, 8, 32) if batching else (32,):
+                    label = f"{clients} clients, {'' if batching else 'no '}batching"
+                    times = asyncio.run(ask_grpc(port, shape, clients, seconds))
+                    rate(f"gRPC, {label}", times, seconds, rows)
+                    path = "/v1/models/served:predict"
+                    times = asyncio.run(ask_http(rest, path, shape, clients, seconds))
+                    rate(f"REST, {label}", times, seconds, rows)
+        (port,) = free_ports(1)
+        with Running(["-c", FLASK, keras_file, port], port):
+            asyncio.run(ask_http(port, "/predict", shape, 4, 1.0))
+            times = asyncio.run(ask_http(port, "/predict", shape, 32, seconds))
+            rate("Flask and model.predict, 32 clients", times, seconds, rows)
+        alone = (before + in_process(export, shape, seconds)) / 2
+    print(f"  in this process, batch 32: {alone:.0f} rows/s (first {before:.0f})")
+    for transport in ("gRPC", "REST"):
+        on = rows[f"{transport}, 32 clients, batching"]["per_second"]
+        off = rows[f"{transport}, 32 clients, no batching"]["per_second"]
+        plain = rows["Flask and model.predict, 32 clients"]["per_second"]
+        print(
+            f"  {transport}: {100 * on / alone:.0f} % of that; {on / off:.2f} times no batching; "
+            f"{on / plain:.1f} times Flask"
+        )
+    return {"in_process": alone, **rows}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--network", nargs="+", default=["fashion_mnist", "digits"])
+    parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    print(f"{platform.machine()}, {os.cpu_count()} cores")
+    found = {}
+    for network in arguments.network:
+        print(f"{network}'s network, signature ood_score")
+        found[network] = measure(network, arguments.seconds)
+    if arguments.json:
+        arguments.json.write_text(json.dumps(found, indent=1))
+
+
+if __name__ == "__main__":
+    main()
