@@ -79,7 +79,7 @@ class Server:
 def _answer(service: Service, method: Callable, api: str, request: Any, context: Any) -> Any:
     remaining = context.time_remaining()
     try:
-        with service.metrics.request(_model(request), api, "GRPC"):
+        with service.metrics.request(service.known(_model(request)), api, "GRPC"):
             if remaining is not None and remaining <= 0:
                 raise RequestError("DEADLINE_EXCEEDED", "Deadline Exceeded")
             return method(request)

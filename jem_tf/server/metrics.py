@@ -70,7 +70,6 @@ class Metrics:
             yield
         except BaseException as error:
             status = getattr(error, "code", "INTERNAL")
-            model = "" if status == "NOT_FOUND" else model  # names that clients made up
             raise
         finally:
             micros = 1e6 * (time.perf_counter() - begin)

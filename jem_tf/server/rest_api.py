@@ -137,7 +137,8 @@ class App:
 
     def _infer(self, what: str, which: tuple, body: bytes) -> bytes:
         service = self._service
-        with service.metrics.request(which[0], what, "REST"), service.manager.use(*which) as found:
+        counted = service.metrics.request(service.known(which[0]), what, "REST")
+        with counted, service.manager.use(*which) as found:
             document = json_tensors.parse(body)
             signature = document.get("signature_name", "")
             if what == "predict":

@@ -44,6 +44,10 @@ class Servable:
         self._loaded = tf.saved_model.load(str(path), tags=list(tags))
         self._functions: dict[str, Callable[..., dict[str, tf.Tensor]]] = {}
         self._batched: dict[str, _Batched] = {}
+        self._takes = {
+            signature: {name: _Input(name, info) for name, info in definition.inputs.items()}
+            for signature, definition in self.signature_defs.items()
+        }
         for signature, function in self._loaded.signatures.items():
             self._functions[signature] = function
             if batching is not None and _can_batch(self.signature_defs[signature]):
@@ -63,7 +67,8 @@ class Servable:
         signature = signature or DEFAULT_SIGNATURE
         definition = self.signature(signature)
         _check_names(inputs, definition, outputs)
-        tensors = {k: _tensor(k, v, definition.inputs[k]) for k, v in inputs.items()}
+        takes = self._takes[signature]
+        tensors = {name: takes[name].tensor(value) for name, value in inputs.items()}
         results = self._call(signature, tensors)
         wanted = outputs or results
         return {key: results[key].numpy() for key in wanted}
@@ -179,15 +184,28 @@ def _check_names(inputs: Arrays, definition: Any, outputs: Collection[str]) -> N
         raise invalid(f"duplicate output tensor alias: {max(outputs, key=list(outputs).count)}")
 
 
-def _tensor(name: str, value: np.ndarray, info: Any) -> tf.Tensor:
-    dtype = tf.as_dtype(info.dtype)
-    expected = tf.TensorShape(None if info.tensor_shape.unknown_rank else info.tensor_shape)
-    if tf.as_dtype(value.dtype) != dtype and not (dtype == tf.string and value.dtype == object):
-        raise invalid(
-            f"Expected tensor `{name}` of type {dtype.name}, got {tf.as_dtype(value.dtype).name}"
-        )
-    if not expected.is_compatible_with(value.shape):
-        raise invalid(
-            f"Tensor `{name}` must have the shape {expected}. Received: {list(value.shape)}"
-        )
-    return tf.constant(value, dtype)
+class _Input:
+    """An input of a signature, to check arrays against."""
+
+    def __init__(self, name: str, info: Any):
+        self._name, self._dtype = name, tf.as_dtype(info.dtype)
+        strings = self._dtype == tf.string
+        self._array_type = np.dtype(object if strings else self._dtype.as_numpy_dtype)
+        shape = info.tensor_shape
+        sizes = [None if dim.size < 0 else dim.size for dim in shape.dim]
+        self._shape = None if shape.unknown_rank else sizes
+
+    def tensor(self, value: np.ndarray) -> tf.Tensor:
+        if value.dtype != self._array_type:
+            raise invalid(
+                f"Expected tensor `{self._name}` of type {self._dtype.name}, got {value.dtype.name}"
+            )
+        shape = self._shape
+        if shape is not None and (
+            len(shape) != value.ndim
+            or any(size not in (None, given) for size, given in zip(shape, value.shape))
+        ):
+            raise invalid(
+                f"Tensor `{self._name}` must have the shape {shape}. Received: {list(value.shape)}"
+            )
+        return tf.constant(value, self._dtype)

@@ -25,12 +25,18 @@ from jem_tf.server.metrics import Metrics
 from jem_tf.server.servable import DEFAULT_SIGNATURE, Arrays, Servable
 
 _FIELDS = {
-    **dict.fromkeys(("int8", "uint8", "int16", "int32"), "int_val"),
-    "float32": "float_val",
-    "float64": "double_val",
-    "int64": "int64_val",
-    "bool": "bool_val",
-    "object": "string_val",
+    np.dtype(kind): f"{field}_val"
+    for kind, field in (
+        ("int8", "int"),
+        ("uint8", "int"),
+        ("int16", "int"),
+        ("int32", "int"),
+        ("float32", "float"),
+        ("float64", "double"),
+        ("int64", "int64"),
+        ("bool", "bool"),
+        ("object", "string"),
+    )
 }
 CLASSIFY, REGRESS = "tensorflow/serving/classify", "tensorflow/serving/regress"
 
@@ -40,6 +46,10 @@ class Service:
 
     def __init__(self, manager: Manager, metrics: Metrics, max_bytes: int = 2**26):
         self.manager, self.metrics, self.max_bytes = manager, metrics, max_bytes
+
+    def known(self, name: str) -> str:
+        """`name` if there is such a model: what is counted by it must not grow without end."""
+        return name if name in self.manager.names else ""
 
     def run(
         self, servable: Servable, signature: str, inputs: Arrays, outputs: Collection[str] = ()
@@ -243,7 +253,7 @@ def error_number(version: Version) -> int:
 
 def _fill(proto: Any, array: np.ndarray) -> None:
     """`array` in the field of its type, where clients of TF Serving look for it."""
-    field = _FIELDS.get(array.dtype.name)
+    field = _FIELDS.get(array.dtype)
     if field is None:
         proto.CopyFrom(tf.make_tensor_proto(array))
         return

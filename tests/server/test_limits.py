@@ -103,6 +103,7 @@ def test_metrics_count_requests_and_verdicts(rules, serve):
     for path, body in ((":predict", {"instances": [[1.0, 1.0]]}), (":predict", {})):
         client.rest.post("/v1/models/rules" + path, json=body)
     client.rest.post("/v1/models/made-up:predict", json={})
+    client.rest.post("/v1/models/made-up/labels/x:predict", json={})
     page = client.rest.get("/monitoring/prometheus/metrics").text
     values = dict(line.rsplit(" ", 1) for line in page.splitlines() if line[0] != "#")
     labels = 'model_name="rules",signature_name="verdict"'
