@@ -4,6 +4,7 @@ Not here: which versions there are (`manager.py`), how requests come (`grpc_api.
 """
 
 import gc
+import itertools
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ DEFAULT_SIGNATURE = "serving_default"
 WARMUP = Path("assets.extra") / "tf_serving_warmup_requests"
 WARMUP_RECORDS = 1000  # at most, as TF Serving
 INIT = "__saved_model_init_op"
+_numbers = itertools.count()  # a version that is loaded again gets queues of its own
 
 Arrays = dict[str, np.ndarray]
 
@@ -50,8 +52,9 @@ class Servable:
         }
         for signature, function in self._loaded.signatures.items():
             self._functions[signature] = function
+            queue = f"{name}/{version}/{signature}/{next(_numbers)}"
             if batching is not None and _can_batch(self.signature_defs[signature]):
-                self._batched[signature] = _Batched(function, batching)
+                self._batched[signature] = _Batched(function, batching, queue)
 
     def signature(self, name: str) -> Any:
         """The `SignatureDef` of `name`; `RequestError` if there is none."""
@@ -130,28 +133,40 @@ def _can_batch(definition: Any) -> bool:
 class _Batched:
     """A function for many threads, whose rows TensorFlow runs together."""
 
-    def __init__(self, function: Any, batching: Any):
+    def __init__(self, function: Any, batching: Any, name: str):
         specs = function.structured_input_signature[1]
         self._inputs, self._outputs = sorted(specs), sorted(function.structured_outputs)
         self.runs, self.rows = (tf.Variable(0, dtype=tf.int64) for _ in range(2))
 
-        @tf.nondifferentiable_batch_function(
-            num_batch_threads=batching.threads,
-            max_batch_size=batching.max_batch_size,
-            batch_timeout_micros=batching.timeout_micros,
-            allowed_batch_sizes=list(batching.allowed_sizes) or None,
-            max_enqueued_batches=batching.max_enqueued,
-            autograph=False,
-        )
+        signature = [specs[key] for key in self._inputs]
+
+        @tf.function(autograph=False, input_signature=signature)
         def together(*tensors: tf.Tensor) -> list[tf.Tensor]:
             self.runs.assign_add(1)
             self.rows.assign_add(tf.shape(tensors[0], tf.int64)[0])
             results = function(**dict(zip(self._inputs, tensors)))
             return [results[key] for key in self._outputs]
 
-        @tf.function(autograph=False, input_signature=[specs[key] for key in self._inputs])
+        batch = together.get_concrete_function()
+
+        @tf.function(autograph=False, input_signature=signature)
         def call(*tensors: tf.Tensor) -> list[tf.Tensor]:
-            return together(*tensors)
+            # `tf.nondifferentiable_batch_function` gives all its queues one name, and thereby
+            # puts requests for different functions into one batch.
+            return tf.raw_ops.BatchFunction(
+                in_tensors=tensors,
+                captured_tensors=batch.captured_inputs,
+                f=batch,
+                num_batch_threads=batching.threads,
+                max_batch_size=batching.max_batch_size,
+                batch_timeout_micros=batching.timeout_micros,
+                Tout=[output.dtype for output in batch.outputs],
+                max_enqueued_batches=batching.max_enqueued,
+                allowed_batch_sizes=list(batching.allowed_sizes),
+                shared_name=name,
+                batching_queue=name,
+                enable_large_batch_splitting=True,
+            )
 
         self._call = call.get_concrete_function()
 

@@ -10,6 +10,7 @@ import grpc
 import httpx
 import numpy as np
 import pytest
+import tensorflow as tf
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -95,6 +96,33 @@ def test_requests_that_come_together_run_together(rules, serve, tmp_path):
     assert executed[0] < 16 and executed[1] % 8 == 0
     large = client.predictions.Predict(predict_request(x=ones(100, 2)))  # is split
     assert len(large.outputs["y"].float_val) == 100
+
+
+def test_signatures_and_models_are_not_mixed_up(rules, serve, tmp_path):
+    """Many requests for different functions at a time, each of which shows in its answer."""
+    configs = [
+        f'config {{ name: "{name}" base_path: "{rules}" model_platform: "tensorflow" }}'
+        for name in ("rules", "twin")
+    ]
+    file = tmp_path / "models.config"
+    file.write_text("model_config_list { " + " ".join(configs) + " }")
+    client = serve(model_config_file=str(file), enable_batching=True)
+    ask = client.predictions.Predict.future
+    expected = {"log": np.log, "picky": np.sqrt, "sum": None, "verdict": lambda x: x > 0}
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        calls = []
+        for name in ("rules", "twin"):
+            for signature in expected:
+                x = rng.uniform(0.5, 2.0, rng.integers(1, 5)).astype(np.float32)
+                calls.append((signature, x, ask(predict_request(signature, name=name, x=x))))
+        for signature, x, call in calls:
+            outputs = {k: tf.make_ndarray(v) for k, v in call.result().outputs.items()}
+            if signature == "sum":
+                assert outputs["y"] == pytest.approx(x.sum(), rel=1e-5)
+            else:
+                (found,) = outputs.values()
+                np.testing.assert_allclose(found, expected[signature](x), rtol=1e-5)
 
 
 def test_metrics_count_requests_and_verdicts(rules, serve):
