@@ -164,9 +164,10 @@ class JEM(Scoring, Fitting, Watching):
         self.buffer.write(draw, samples, self.sampler.steps)
         step_size = self.progress["step_size"]
         rows = tf.cast(tf.shape(samples)[0], tf.float32)
-        diagnostics = {
-            k: sum_replicas(v * rows) / sum_replicas(rows) for k, v in diagnostics.items()
-        }
+        total, *sums = tf.unstack(  # one exchange for all of them
+            sum_replicas(tf.stack([rows, *(v * rows for v in diagnostics.values())]))
+        )
+        diagnostics = {k: v / total for k, v in zip(diagnostics, sums)}
         if self.sampler.tunes:
             step_size.assign(self.sampler.tune(step_size, terms.gap, diagnostics))
         self.progress["step"].assign_add(1)

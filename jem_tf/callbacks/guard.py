@@ -33,8 +33,8 @@ class DivergenceGuard(keras.callbacks.Callback):
     Every `every` steps it looks at the model's `vitals()`. After `patience` bad readings in a row
     it takes weights, optimizer and chains back to a snapshot of better days, and lets training
     go on with new random numbers and a lower learning rate, which then recovers to half of what
-    it was. Where the sampler has a step size that does not tune itself and may be to blame, that
-    is changed first, and the learning rate when it did not help twice.
+    it was. A step size of the sampler that does not tune itself is changed where it may be to
+    blame, and alone where it is too large for the network as it was.
     Troubles that return are answered by older snapshots and lower rates, `attempts` times; then
     training stops. Steps are not repeated: the run takes as long as it would have.
 
@@ -150,7 +150,8 @@ class DivergenceGuard(keras.callbacks.Callback):
         for variable, value in self._snapshots[0]:
             variable.assign(value)
         factor = self._step_factor(illness, vitals)
-        sampler_only = factor != 1.0 and number("depth") < 2  # if that does not help, the rate too
+        # Steps too large for the network as it was before are to blame, and no learning rate.
+        sampler_only = factor < 0.5 and number("depth") < 2
         ceiling = number("ceiling") / (1.0 if sampler_only else 2.0)
         cooled = number("cooling") if sampler_only else ceiling / 5.0
         self.model.progress.assign(
@@ -182,7 +183,7 @@ class DivergenceGuard(keras.callbacks.Callback):
             return 1.0
         if illness in (LEFT, AHEAD):
             now = float(sampler.step_size_at(tf.constant(0), self._number("step_size")))
-            return min(0.25, self.model.careful_step_size() / now)
+            return min(0.5, self.model.careful_step_size() / now)
         if illness != STUCK:
             return 1.0
         noise = 0.0 if isinstance(sampler.noise, str) else sampler.noise * sampler.steps**0.5
