@@ -178,7 +178,7 @@ def test_a_killed_worker_comes_back_and_the_run_completes(tmp_path):
             worker.kill()
     assert [worker.returncode for worker in workers] == [0, 0], errors
     assert all("Start 1 of 10 from its last checkpoint" in error for error in errors)
-    assert runs.load(out).progress.arrays()["step"] == 40 * 23
+    assert runs.load(out).progress.arrays()["step"] == 40 * 21
 
 
 CLUSTER = Path(__file__).parents[1] / "examples" / "cluster"
