@@ -204,7 +204,8 @@ def make_parser() -> argparse.ArgumentParser:
     for flag in dataclasses.fields(flags.Options):
         _add_flag(sub, flag)
     for name in flags.IGNORED:
-        sub.add_argument(f"--{name.replace('_', '-')}", nargs="?", help=argparse.SUPPRESS)
+        dashed = f"--{name.replace('_', '-')}"
+        sub.add_argument(dashed, nargs="?", const="", help=argparse.SUPPRESS)
 
     sub = command("predict", "Ask a served model about image files.", commands.predict)
     sub.add_argument("images", nargs="+", type=Path, help="PNG or JPEG files")

@@ -34,5 +34,8 @@ def run(out: Path, seed: int = 0, verbose: Any = "auto") -> dict[str, Any]:
     for question, answer in report.answers(results):
         print(f"\n{question}\n  {answer}")
     version = runs.export_run(out / "joint", out / "saved_model" / digits.name)
-    print(f"\nWrote {version}\nOpen {out / 'report' / 'report.html'} in a browser.")
+    print(
+        f"\nWrote {version}\nOpen {out / 'report' / 'report.html'} in a browser.\n"
+        f"Serve it: jem-tf serve {version.parent}"
+    )
     return results

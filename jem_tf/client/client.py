@@ -71,7 +71,7 @@ class JEMClient:
         label: str | None = None,
         timeout: float = 60.0,
         retries: int = 4,
-        batch: int = 64,
+        batch: int = 32,
         parallel: int = 4,
         ca: str | Path | None = None,
         certificate: str | Path | None = None,
@@ -129,9 +129,9 @@ class JEMClient:
             found = list(pool.map(lambda part: self.call(signature, **part), parts))
         return {name: np.concatenate([part[name] for part in found]) for name in found[0]}
 
-    def signatures(self) -> dict[str, Signature]:
-        """What the model offers."""
-        if self._signatures is None:
+    def signatures(self, again: bool = False) -> dict[str, Signature]:
+        """What the model offers; asked for once, or `again`."""
+        if self._signatures is None or again:
             self._signatures = self._ask(self._wire.signatures)
         return self._signatures
 
@@ -180,6 +180,18 @@ class AsyncJEMClient:
 
     async def predict_images(self, images: Iterable[bytes | str | Path]) -> Predictions:
         return await self._run(self.sync.predict_images, images)
+
+    async def logits(self, x: Any) -> np.ndarray:
+        return await self._run(self.sync.logits, x)
+
+    async def energy(self, x: Any) -> np.ndarray:
+        return await self._run(self.sync.energy, x)
+
+    async def ood_score(self, x: Any) -> Arrays:
+        return await self._run(self.sync.ood_score, x)
+
+    async def sample(self, labels: Sequence[int], seed: int = 0) -> np.ndarray:
+        return await self._run(self.sync.sample, labels, seed)
 
     async def call(self, signature: str, **inputs: np.ndarray) -> Arrays:
         return await self._run(lambda: self.sync.call(signature, **inputs))

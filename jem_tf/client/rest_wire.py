@@ -2,13 +2,14 @@
 
 import base64
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import numpy as np
 
-from jem_tf.client.wire import Arrays, Failed, Signature, Wire, objects, shape_of
+from jem_tf.client.wire import Arrays, Failed, Signature, Wire, shape_of
 
 
 class RestWire(Wire):
@@ -40,14 +41,15 @@ class RestWire(Wire):
         self._url = f"{scheme}://{host}/v1/models/{quote(self.model, safe='')}{which}"
 
     def call(self, signature: str, inputs: Arrays, seconds: float, client: Any) -> Arrays:
-        known = client.signatures().get(signature)
-        if known is None:
-            raise Failed("INVALID_ARGUMENT", f"there is no signature {signature!r}")
+        known = client.signatures()
         body = {"signature_name": signature, "inputs": {k: _plain(v) for k, v in inputs.items()}}
         answer = self._send("POST", ":predict", seconds, json.dumps(body))["outputs"]
-        if len(known.outputs) == 1:
-            answer = {next(iter(known.outputs)): answer}
-        return {k: _array(v, known.outputs[k][0]) for k, v in answer.items()}
+        if not _fits(answer, known.get(signature)):  # a new version has other outputs
+            known = client.signatures(again=True)
+        outputs = known[signature].outputs
+        if len(outputs) == 1:
+            answer = {next(iter(outputs)): answer}
+        return {k: _array(v, outputs[k][0]) for k, v in answer.items()}
 
     def signatures(self, seconds: float) -> dict[str, Signature]:
         found = self._send("GET", "/metadata", seconds)["metadata"]["signature_def"]
@@ -114,12 +116,21 @@ def _context(secrets: dict[str, bytes | None]) -> Any:
     return context
 
 
+def _fits(answer: Any, known: Signature | None) -> bool:
+    if known is None or len(known.outputs) == 1:
+        return known is not None and not isinstance(answer, dict)
+    return isinstance(answer, dict) and answer.keys() == known.outputs.keys()
+
+
 def _plain(value: Any) -> Any:
     array = np.asarray(value)
     if array.dtype.kind in "OS":
-        flat = [{"b64": base64.b64encode(v).decode()} for v in array.ravel().tolist()]
-        return flat if array.ndim else flat[0]
+        return _each(array.tolist(), lambda v: {"b64": base64.b64encode(v).decode()})
     return array.tolist()
+
+
+def _each(value: Any, convert: Callable[[Any], Any]) -> Any:
+    return [_each(v, convert) for v in value] if isinstance(value, list) else convert(value)
 
 
 def _numpy_name(dtype: str) -> str:
@@ -130,5 +141,8 @@ def _numpy_name(dtype: str) -> str:
 def _array(value: Any, dtype: str) -> np.ndarray:
     if dtype != "string":
         return np.array(value, dtype)
-    flat = [base64.b64decode(v["b64"]) if isinstance(v, dict) else v.encode() for v in value]
-    return objects(flat)
+    return np.array(_each(value, _text), object)
+
+
+def _text(value: Any) -> bytes:
+    return base64.b64decode(value["b64"]) if isinstance(value, dict) else value.encode()

@@ -19,6 +19,19 @@ IGNORED = (  # flags of TF Serving that change nothing here
     "enable_grpc_healthcheck_service",
     "enable_serialization_as_tensor_content",
     "grpc_channel_arguments",
+    "grpc_socket_path",
+    "enable_per_model_batching_parameters",
+    "tensorflow_session_parallelism",
+    "tensorflow_session_config_file",
+    "platform_config_file",
+    "prefer_tflite_model",
+    "num_tflite_pools",
+    "num_tflite_interpreters_per_pool",
+    "xla_cpu_compilation_enabled",
+    "xla_gpu_compilation_enabled",
+    "thread_pool_factory_config_file",
+    "mixed_precision",
+    "skip_initialize_tpu",
 )
 
 

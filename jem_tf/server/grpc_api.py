@@ -42,6 +42,7 @@ class Server:
                 ("grpc.max_receive_message_length", limit),
                 ("grpc.max_send_message_length", limit),
                 ("grpc.so_reuseport", 0),
+                ("grpc.compression_enabled_algorithms_bitset", 1),  # small bombs unpack to large
             ],
         )
         prediction_service_pb2_grpc.add_PredictionServiceServicer_to_server(
@@ -82,7 +83,10 @@ def _answer(service: Service, method: Callable, api: str, request: Any, context:
         with service.metrics.request(service.known(_model(request)), api, "GRPC"):
             if remaining is not None and remaining <= 0:
                 raise RequestError("DEADLINE_EXCEEDED", "Deadline Exceeded")
-            return method(request)
+            answer = method(request)
+            if not context.is_active():  # nobody waits any more
+                raise RequestError("DEADLINE_EXCEEDED", "Deadline Exceeded")
+            return answer
     except RequestError as error:
         context.abort(getattr(grpc.StatusCode, error.code, grpc.StatusCode.UNKNOWN), error.message)
     except Exception as error:

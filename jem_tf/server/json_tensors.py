@@ -17,6 +17,7 @@ import tensorflow as tf
 from jem_tf.server.errors import RequestError, invalid
 from jem_tf.server.servable import Arrays
 
+DEEPEST = 32  # lists in lists; NumPy has 64 dimensions
 SHOWN = 200  # characters of a wrong value that an error repeats
 _KINDS = {type(None): "Null", bool: "Bool", dict: "Object", list: "Array", str: "String"}
 _EXACT = {"float32": 2**24 - 1, "float64": 2**53 - 1}  # the largest integers without rounding
@@ -32,6 +33,7 @@ def parse(body: bytes) -> dict[str, Any]:
     except orjson.JSONDecodeError:
         try:
             found = json.loads(body)  # slower, and knows NaN and Infinity
+            json.dumps(found, ensure_ascii=False).encode()  # half a character is no text
         except (ValueError, RecursionError) as error:
             raise invalid(f"JSON Parse error: {error}") from error
     if not isinstance(found, dict):
@@ -166,6 +168,8 @@ def _flattened(value: Any) -> tuple[list[Any], tuple[int, ...]]:
     shape: list[int] = []
     leaves, first = [value], value
     while isinstance(first, list):
+        if len(shape) == DEEPEST:
+            raise invalid(f"JSON Value: lists are nested more than {DEEPEST} deep")
         if set(map(type, leaves)) != {list}:
             wrong = next(v for v in leaves if not isinstance(v, list))
             raise invalid(
@@ -320,5 +324,8 @@ def _feature_kind(name: str, value: Any) -> str:
 
 
 def _shown(value: Any) -> str:
-    text = json.dumps(value, default=repr)
+    try:
+        text = json.dumps(value, default=repr)
+    except RecursionError:
+        text = "a value of many levels"
     return text if len(text) <= SHOWN else text[:SHOWN] + "..."

@@ -81,7 +81,7 @@ class Manager:
         self._load, self.poll_seconds = load, poll_seconds
         self._retries, self._retry_seconds = retries, retry_seconds
         self._unavailable_labels = unavailable_labels
-        self._lock = threading.Condition()
+        self._lock = threading.RLock()
         self._work = threading.Lock()  # one change at a time
         self._stop = threading.Event()
         self._models: dict[str, Model] = {}
@@ -102,7 +102,7 @@ class Manager:
         finally:
             with self._lock:
                 found.users -= 1
-                self._lock.notify_all()
+            self._close_if_unused(found)
 
     def _find(self, name: str, version: int | None, label: str) -> Version:
         if not name:
@@ -146,13 +146,15 @@ class Manager:
 
     @property
     def names(self) -> list[str]:
-        return list(self._models)
+        with self._lock:
+            return list(self._models)
 
     @property
     def ready(self) -> bool:
         """Whether every model has a version that answers."""
         with self._lock:
-            return all(model.available for model in self._models.values())
+            wanted = [model for model in self._models.values() if model.config is not None]
+            return all(model.available for model in wanted)
 
     # What changes.
 
@@ -167,10 +169,14 @@ class Manager:
         self._stop.set()
 
     def reload(self, config: Any) -> None:
-        """Serve what `config` says; `RequestError` if a model of it has no version that loads."""
-        self._configure(config)
-        self.refresh()
-        lacking = [name for name, model in self._models.items() if not model.available]
+        """Serve what `config` says; `RequestError` if a model that is new has no version."""
+        with self._work:
+            before = {name for name, model in self._models.items() if model.config is not None}
+            self._configure(config)
+            self._refresh()
+            with self._lock:
+                new = {name: m for name, m in self._models.items() if name not in before}
+                lacking = [name for name, model in new.items() if not model.available]
         if lacking:
             raise RequestError(
                 "UNKNOWN", f"{len(lacking)} model(s) did not become available: {', '.join(lacking)}"
@@ -179,17 +185,25 @@ class Manager:
     def refresh(self) -> None:
         """Load versions that have come and let go of those that are not wanted any more."""
         with self._work:
-            for name, model in list(self._models.items()):
-                wanted = self._wanted(name, model.config)
-                for number, path in sorted(wanted.items(), reverse=True):
-                    self._load_version(name, model, number, path)
-                if any(v.number in wanted for v in model.available):
-                    for version in [v for v in model.available if v.number not in wanted]:
-                        self._unload(model, version)
-            for name in [n for n, m in self._models.items() if m.config is None]:
-                for version in self._models[name].available:
-                    self._unload(self._models[name], version)
-                del self._models[name]
+            self._refresh()
+
+    def _refresh(self) -> None:
+        for name, model in list(self._models.items()):
+            wanted = self._wanted(name, model.config)
+            for number, path in sorted(wanted.items(), reverse=True):
+                self._load_version(name, model, number, path)
+            for version in list(model.versions.values()):
+                if version.error and version.number not in wanted:
+                    version.attempts, version.retry_at = 0, 0.0  # it may come back mended
+            if model.config is None or any(v.number in wanted for v in model.available):
+                for version in [v for v in model.available if v.number not in wanted]:
+                    self._unload(version)
+            with self._lock:
+                ended = [n for n, v in sorted(model.versions.items()) if v.state == END]
+                for number in ended[:-ENDED_KEPT]:
+                    del model.versions[number]
+                if model.config is None:
+                    del self._models[name]
 
     def _watch(self) -> None:
         while not self._stop.wait(self.poll_seconds):
@@ -267,17 +281,20 @@ class Manager:
             version.code, version.error = "OK", ""
         log.info("%s version %d is available after %.1f s", name, number, time.monotonic() - begin)
 
-    def _unload(self, model: Model, version: Version) -> None:
+    def _unload(self, version: Version) -> None:
+        """Give it no more requests; it goes with its last one."""
         with self._lock:
             version.state = UNLOADING
-            self._lock.wait_for(lambda: version.users == 0, timeout=300.0)
+        self._close_if_unused(version)
+
+    def _close_if_unused(self, version: Version) -> None:
+        with self._lock:
+            if version.state != UNLOADING or version.users > 0:
+                return
             servable, version.servable, version.state = version.servable, None, END
-            ended = [n for n, v in sorted(model.versions.items()) if v.state == END]
-            for number in ended[:-ENDED_KEPT]:
-                del model.versions[number]
         if servable is not None:
             servable.close()
-        log.info("version %d of %s was let go of", version.number, version.path.parent)
+            log.info("%s version %d was let go of", servable.name, version.number)
 
 
 def versions_below(base: Path) -> dict[int, Path]:

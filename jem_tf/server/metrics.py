@@ -88,6 +88,7 @@ class Metrics:
 
     def render(self, servables: list[Any]) -> bytes:
         """The page that Prometheus reads, with what `servables` have run."""
+        self._versions.clear()
         for servable in servables:
             self._versions.labels(servable.name).set(servable.version)
             for signature, (runs, rows) in servable.executed().items():

@@ -91,25 +91,39 @@ class App:
         name, label = unquote(name or ""), unquote(label or "")
         if not name:
             raise invalid("Missing model name in request.")
-        if version is not None and int(version) >= 2**63:
+        if version is not None and (len(version) > 19 or int(version) >= 2**63):
             raise invalid(f"Failed to convert version: {version} to numeric.")
         which = (name, None if version is None else int(version), label)
         if method == "GET":
             return self._metadata(*which) if what else self._status(*which[:2])
+        with self._service.metrics.request(self._service.known(name), what, "REST"):
+            return await self._inferred(what, which, scope, receive)
+
+    async def _inferred(self, what: str, which: tuple, scope: Any, receive: Any) -> bytes:
         if self._waiting >= self._options.max_concurrent_requests:
             raise RequestError("RESOURCE_EXHAUSTED", "Too many requests at a time.")
         self._waiting += 1
+        work: Any = None
         try:
-            body = await self._body(scope, receive)
-            loop = asyncio.get_running_loop()
-            work = loop.run_in_executor(self._threads, self._infer, what, which, body)
-            return await asyncio.wait_for(work, self._options.rest_api_timeout_in_ms / 1e3)
+            async with asyncio.timeout(self._options.rest_api_timeout_in_ms / 1e3 or None):
+                body = await self._body(receive)
+                zipped = b"gzip" in dict(scope["headers"]).get(b"content-encoding", b"")
+                loop = asyncio.get_running_loop()
+                work = loop.run_in_executor(self._threads, self._infer, what, which, body, zipped)
+                return await asyncio.shield(work)
         except TimeoutError as error:
             raise RequestError("DEADLINE_EXCEEDED", "Deadline Exceeded") from error
         finally:
-            self._waiting -= 1
+            if work is None or work.done():
+                self._waiting -= 1
+            else:
+                work.add_done_callback(self._late)  # it goes on, and counts until it ends
 
-    async def _body(self, scope: Any, receive: Any) -> bytes:
+    def _late(self, work: Any) -> None:
+        self._waiting -= 1
+        work.exception()  # nobody waits for it
+
+    async def _body(self, receive: Any) -> bytes:
         limit = self._options.max_message_bytes
         parts, size, more = [], 0, True
         while more:
@@ -123,23 +137,22 @@ class App:
                 raise RequestError(
                     "RESOURCE_EXHAUSTED", f"A request may hold {limit} bytes, and no more."
                 )
-        body = b"".join(parts)
-        if b"gzip" not in dict(scope["headers"]).get(b"content-encoding", b""):
-            return body
-        unpacker = zlib.decompressobj(16 + zlib.MAX_WBITS)
+        return b"".join(parts)
+
+    def _unzipped(self, body: bytes) -> bytes:
+        limit = self._options.max_message_bytes
         try:
-            body = unpacker.decompress(body, limit + 1)
+            body = zlib.decompressobj(16 + zlib.MAX_WBITS).decompress(body, limit + 1)
         except zlib.error as error:
             raise invalid(f"The body is no gzip: {error}") from error
         if len(body) > limit:
             raise RequestError("RESOURCE_EXHAUSTED", f"A request may unpack to {limit} bytes.")
         return body
 
-    def _infer(self, what: str, which: tuple, body: bytes) -> bytes:
+    def _infer(self, what: str, which: tuple, body: bytes, zipped: bool) -> bytes:
         service = self._service
-        counted = service.metrics.request(service.known(which[0]), what, "REST")
-        with counted, service.manager.use(*which) as found:
-            document = json_tensors.parse(body)
+        with service.manager.use(*which) as found:
+            document = json_tensors.parse(self._unzipped(body) if zipped else body)
             signature = document.get("signature_name", "")
             if what == "predict":
                 return self._predict(found, signature, document)

@@ -63,13 +63,18 @@ class Servable:
             raise RequestError("FAILED_PRECONDITION", f'Serving signature key "{name}" not found.')
         return found
 
+    def check_names(
+        self, signature: str, inputs: Collection[str], outputs: Collection[str] = ()
+    ) -> None:
+        """`RequestError` unless these are the inputs of a signature, and outputs of it."""
+        _check_names(inputs, self.signature(signature), outputs)
+
     def run(
         self, signature: str, inputs: Arrays, outputs: Collection[str] = ()
     ) -> dict[str, np.ndarray]:
         """The outputs of a signature, or those named, after a check of its inputs."""
         signature = signature or DEFAULT_SIGNATURE
-        definition = self.signature(signature)
-        _check_names(inputs, definition, outputs)
+        self.check_names(signature, inputs, outputs)
         takes = self._takes[signature]
         tensors = {name: takes[name].tensor(value) for name, value in inputs.items()}
         results = self._call(signature, tensors)
@@ -78,8 +83,15 @@ class Servable:
 
     def _call(self, signature: str, tensors: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         batched = self._batched.get(signature)
-        rows = {t.shape[0] for t in tensors.values() if t.shape.rank}
-        if batched is not None and len(rows) == 1 and rows != {0}:
+        sizes = {t.shape[0] for t in tensors.values() if t.shape.rank}
+        if batched is not None and len(sizes) == 1 and sizes != {0}:
+            (rows,), most = sizes, batched.most
+            if rows > most:
+                parts = [
+                    self._call(signature, {k: t[i : i + most] for k, t in tensors.items()})
+                    for i in range(0, rows, most)
+                ]
+                return {k: tf.concat([part[k] for part in parts], 0) for k in parts[0]}
             try:
                 return batched(**tensors)
             except tf.errors.UnavailableError as error:
@@ -136,6 +148,7 @@ class _Batched:
     def __init__(self, function: Any, batching: Any, name: str):
         specs = function.structured_input_signature[1]
         self._inputs, self._outputs = sorted(specs), sorted(function.structured_outputs)
+        self.most = batching.max_batch_size
         self.runs, self.rows = (tf.Variable(0, dtype=tf.int64) for _ in range(2))
 
         signature = [specs[key] for key in self._inputs]
@@ -151,8 +164,8 @@ class _Batched:
 
         @tf.function(autograph=False, input_signature=signature)
         def call(*tensors: tf.Tensor) -> list[tf.Tensor]:
-            # `tf.nondifferentiable_batch_function` gives all its queues one name, and thereby
-            # puts requests for different functions into one batch.
+            # `tf.nondifferentiable_batch_function` has one queue for all, and thereby puts
+            # requests for different functions into one batch.
             return tf.raw_ops.BatchFunction(
                 in_tensors=tensors,
                 captured_tensors=batch.captured_inputs,
@@ -163,9 +176,9 @@ class _Batched:
                 Tout=[output.dtype for output in batch.outputs],
                 max_enqueued_batches=batching.max_enqueued,
                 allowed_batch_sizes=list(batching.allowed_sizes),
-                shared_name=name,
+                shared_name=f"jem_tf {batching}",  # one pool of threads for all
                 batching_queue=name,
-                enable_large_batch_splitting=True,
+                enable_large_batch_splitting=False,
             )
 
         self._call = call.get_concrete_function()
@@ -174,7 +187,7 @@ class _Batched:
         return dict(zip(self._outputs, self._call(*(tensors[key] for key in self._inputs))))
 
 
-def _check_names(inputs: Arrays, definition: Any, outputs: Collection[str]) -> None:
+def _check_names(inputs: Collection[str], definition: Any, outputs: Collection[str]) -> None:
     sent, expected = set(inputs), set(definition.inputs)
     listed = lambda names: "{" + ",".join(sorted(names)) + "}"  # noqa: E731
     if len(sent) == len(expected) and sent != expected:

@@ -63,9 +63,9 @@ class Service:
     def predict(self, request: Any) -> Any:
         with self._servable(request) as servable:
             signature = request.model_spec.signature_name
-            servable.signature(signature)
-            inputs = {k: self._array(k, v) for k, v in request.inputs.items()}
-            results = self.run(servable, signature, inputs, list(request.output_filter))
+            outputs = list(request.output_filter)
+            servable.check_names(signature, request.inputs, outputs)
+            results = self.run(servable, signature, self._arrays(request), outputs)
             response = predict_pb2.PredictResponse()
             _specify(response.model_spec, servable, signature)
         for key, value in results.items():
@@ -215,8 +215,7 @@ class Service:
             kind = record.WhichOneof("log_type")
             if kind == "predict_log":
                 request = record.predict_log.request
-                inputs = {k: self._array(k, v) for k, v in request.inputs.items()}
-                servable.run(request.model_spec.signature_name, inputs)
+                servable.run(request.model_spec.signature_name, self._arrays(request))
             elif kind in ("classify_log", "regress_log"):
                 request = getattr(record, kind).request
                 definition = _on_examples(servable, request.model_spec.signature_name)
@@ -232,18 +231,22 @@ class Service:
         label = spec.version_label if choice == "version_label" else ""
         return self.manager.use(spec.name, version, label)
 
-    def _array(self, name: str, proto: Any) -> np.ndarray:
-        """The tensor in `proto`, which may not claim more than a message may hold."""
-        try:
-            dtype = tf.as_dtype(proto.dtype)
-            sizes = [dim.size for dim in proto.tensor_shape.dim]
-            if proto.tensor_shape.unknown_rank or any(size < 0 for size in sizes):
-                raise invalid(f"tensor parsing error: {name}")
-            if math.prod(sizes) * max(dtype.size or 1, 1) > self.max_bytes:
-                raise invalid(f"tensor parsing error: {name} is too large: {sizes}")
-            return tf.make_ndarray(proto)
-        except (TypeError, ValueError, OverflowError, LookupError) as error:
-            raise invalid(f"tensor parsing error: {name}: {error}") from error
+    def _arrays(self, request: Any) -> Arrays:
+        """The tensors of a request, which may not claim more than a message may hold."""
+        arrays, left = {}, self.max_bytes
+        for name, proto in request.inputs.items():
+            try:
+                dtype = tf.as_dtype(proto.dtype)
+                sizes = [dim.size for dim in proto.tensor_shape.dim]
+                if proto.tensor_shape.unknown_rank or any(size < 0 for size in sizes):
+                    raise invalid(f"tensor parsing error: {name}")
+                left -= math.prod(sizes) * max(dtype.size or 1, 1)
+                if left < 0:
+                    raise invalid(f"tensor parsing error: {name} is too large: {sizes}")
+                arrays[name] = tf.make_ndarray(proto)
+            except (TypeError, ValueError, OverflowError, LookupError) as error:
+                raise invalid(f"tensor parsing error: {name}: {error}") from error
+        return arrays
 
 
 def error_number(version: Version) -> int:

@@ -6,8 +6,10 @@ Not here: the flags (`cli.py`).
 import asyncio
 import json
 import logging
+import os
 import signal
 import socket
+import sys
 import threading
 import time
 from pathlib import Path
@@ -66,12 +68,13 @@ class ModelServer:
         self._rest: uvicorn.Server | None = None
         if options.rest_api_port:
             tls = configuration.tls(options)
+            context = None if tls is None else tls.context()
             config = uvicorn.Config(
                 rest_api.App(self.service, options),
-                log_level="warning",
+                log_config=None,
                 access_log=False,
                 timeout_graceful_shutdown=int(options.drain_seconds),
-                ssl_context_factory=None if tls is None else lambda *_: tls.context(),
+                ssl_context_factory=None if context is None else lambda *_: context,
             )
             self._rest = uvicorn.Server(config)
 
@@ -95,7 +98,9 @@ class ModelServer:
             self._socket.listen(1024)
             self._thread = threading.Thread(target=self._serve_rest, name="rest", daemon=True)
             self._thread.start()
-            while not self._rest.started and self._thread.is_alive():
+            while not self._rest.started:
+                if not self._thread.is_alive():
+                    raise OSError("The REST API did not start.")
                 time.sleep(0.01)
         seconds = self.options.model_config_file_poll_wait_seconds
         if self.options.model_config_file and seconds > 0:
@@ -128,12 +133,18 @@ class ModelServer:
     def run(self) -> None:
         """Serve until SIGTERM or Ctrl-C."""
         over = threading.Event()
-        for number in (signal.SIGTERM, signal.SIGINT):
+        self.start()
+        signals = (signal.SIGTERM, signal.SIGINT)
+        for number in signals:
             signal.signal(number, lambda *_: over.set())
-        with self:
-            print(self.address(), flush=True)
-            over.wait()
-            print("Draining", flush=True)
+        print(self.address(), flush=True)
+        over.wait()
+        for number in signals:
+            signal.signal(number, signal.SIG_DFL)  # the next one ends it at once
+        print("Draining", flush=True)
+        self.stop()
+        sys.stdout.flush()
+        os._exit(0)  # whatever still runs has had its time
 
     def address(self) -> str:
         """Where it listens, in words."""

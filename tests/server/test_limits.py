@@ -5,6 +5,7 @@ import gzip
 import ipaddress
 import json
 import threading
+import time
 
 import grpc
 import httpx
@@ -65,6 +66,39 @@ def test_a_slow_request_over_rest_ends_with_a_time_out(rules, serve):
     client = serve(model_name="rules", model_base_path=str(rules), rest_api_timeout_in_ms=100)
     body = {"signature_name": "slow", "inputs": {"x": [1.0], "loops": [1000]}}
     assert client.rest.post("/v1/models/rules:predict", json=body).status_code == 504
+    page = client.rest.get("/monitoring/prometheus/metrics").text
+    assert 'request_count{model_name="rules",status="DEADLINE_EXCEEDED"} 1.0' in page
+    endless = serve(model_name="rules", model_base_path=str(rules), rest_api_timeout_in_ms=0)
+    body["inputs"]["loops"] = [1]
+    assert endless.rest.post("/v1/models/rules:predict", json=body).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "path, body",
+    [
+        (":predict", b'{"instances": ' + b"[" * 100 + b"]" * 100 + b"}"),
+        (":predict", b'{"instances": ' + b"[" * 1000 + b"1" + b"]" * 1000 + b"}"),
+        (":predict", rb'{"signature_name": "\ud800", "instances": [1]}'),
+        (":predict", rb'{"instances": [{"\ud800": 1}]}'),
+        (":classify", rb'{"signature_name": "classify", "examples": [{"\ud800": 1.0}]}'),
+        ("/versions/" + "9" * 5000 + ":predict", b"{}"),
+    ],
+)
+def test_strange_requests_are_the_clients_fault(path, body, served):
+    assert served.rest.post("/v1/models/rules" + path, content=body).status_code == 400
+
+
+def test_inputs_are_named_before_they_are_unpacked(served):
+    request = predict_request(x=ones(1, 2))
+    for i in range(200):
+        proto = request.inputs[f"made up {i}"]
+        proto.dtype = 1
+        proto.float_val.append(1.0)
+        proto.tensor_shape.dim.add(size=10**7)
+    begin = time.monotonic()
+    code, text = refused(served.predictions.Predict, request)
+    assert code == "INVALID_ARGUMENT" and "Sent extra" in text
+    assert time.monotonic() - begin < 5
 
 
 def test_one_bad_row_does_not_harm_the_others_of_its_batch(rules, serve, tmp_path):
@@ -95,7 +129,9 @@ def test_requests_that_come_together_run_together(rules, serve, tmp_path):
     executed = client.server.manager.servables()[0].executed()["serving_default"]
     assert executed[0] < 16 and executed[1] % 8 == 0
     large = client.predictions.Predict(predict_request(x=ones(100, 2)))  # is split
-    assert len(large.outputs["y"].float_val) == 100
+    assert list(large.outputs["y"].float_val) == [3.0] * 100
+    more = client.server.manager.servables()[0].executed()["serving_default"]
+    assert more[0] - executed[0] == 7 and more[1] - executed[1] == 104  # the last is padded
 
 
 def test_signatures_and_models_are_not_mixed_up(rules, serve, tmp_path):

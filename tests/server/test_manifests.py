@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from jem_tf import cli, export
+from jem_tf.client import JEMClient
 from jem_tf.server import Options, configuration, protos
 
 SERVING = Path(__file__).parents[2] / "serving"
@@ -37,6 +38,8 @@ def test_flags_and_files_are_those_of_the_server(flags):
     assert model.base_path == f"/models/{model.name}"
     assert configuration.batching(options).allowed_sizes == warm_sizes()
     assert configuration.metrics_path(options) == configuration.METRICS_PATH
+    rows = inspect.signature(JEMClient).parameters["batch"].default
+    assert rows <= configuration.batching(options).max_batch_size  # TF Serving refuses more
 
 
 def warm_sizes():

@@ -1,6 +1,7 @@
 """Versions come and go under load, and no request notices."""
 
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -69,6 +70,7 @@ def test_twenty_swaps_under_load_fail_no_request(rules, serve, tmp_path):
                 except Exception as error:
                     failures.append(error)
 
+    running = len(os.listdir("/proc/self/task")) if os.path.isdir("/proc/self/task") else 0
     threads = [threading.Thread(target=t) for t in [by_grpc] * 12 + [by_rest] * 4]
     for thread in threads:
         thread.start()
@@ -85,6 +87,8 @@ def test_twenty_swaps_under_load_fail_no_request(rules, serve, tmp_path):
         for thread in threads:
             thread.join()
     assert not failures, failures[:3]
+    if running:  # versions that have gone have taken their threads with them
+        assert len(os.listdir("/proc/self/task")) < running + 80
     assert len({version for *_, version in answers}) == 21 and len(answers) > 200
     for begin, end, version in answers:
         first, last = live[version]
@@ -108,6 +112,11 @@ def test_a_corrupt_version_is_reported_and_the_good_one_goes_on(rules, serve, tm
     assert response.model_spec.version.value == 1
     copy(rules, base, 4)  # and a good one that comes later is taken
     until(lambda: states(client).get(4) == "AVAILABLE" and states(client).get(1) == "END")
+    shutil.rmtree(base / "3")
+    shutil.rmtree(base / "4")
+    time.sleep(0.5)
+    copy(rules, base, 3)  # the same number, mended
+    until(lambda: states(client).get(3) == "AVAILABLE")
 
 
 def test_a_failing_warm_up_record_keeps_a_version_out(rules, serve, tmp_path):
@@ -127,7 +136,8 @@ def test_a_failing_warm_up_record_keeps_a_version_out(rules, serve, tmp_path):
     (row,) = client.rest.get("/v1/models/m").json()["model_version_status"]
     assert row["state"] == "END" and "x is negative" in row["status"]["error_message"]
     assert client.rest.get("/health").status_code == 503
-    serve(model_name="m", model_base_path=str(base), enable_model_warmup=False, **FAST)
+    cold = serve(model_name="m", model_base_path=str(base), enable_model_warmup=False, **FAST)
+    assert states(cold) == {1: "AVAILABLE"}
 
 
 def reload_request(text):
