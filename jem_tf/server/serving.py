@@ -4,6 +4,7 @@ Not here: the flags (`cli.py`).
 """
 
 import asyncio
+import gc
 import json
 import logging
 import os
@@ -137,6 +138,8 @@ class ModelServer:
         signals = (signal.SIGTERM, signal.SIGINT)
         for number in signals:
             signal.signal(number, lambda *_: over.set())
+        gc.collect()
+        gc.freeze()  # or collections would look through all of TensorFlow, and requests wait
         print(self.address(), flush=True)
         over.wait()
         for number in signals:
