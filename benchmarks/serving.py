@@ -1,6 +1,6 @@
 """Requests a second of the embedded server, beside the same function in this process.
 
-    python benchmarks/serving.py [--network fashion_mnist digits] [--seconds 5] [--json FILE]
+    python benchmarks/serving.py [--network wide_resnet fashion_mnist digits] [--seconds 5]
 
 Clients at batch 1 ask for `ood_score` over gRPC and REST, with batching on and off; then a plain
 Flask endpoint that calls `model.predict` for each request is asked the same way. Servers and
@@ -25,7 +25,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import numpy as np
 
-SHAPES = {"digits": (8, 8, 1), "fashion_mnist": (28, 28, 1)}
+SHAPES = {"digits": (8, 8, 1), "fashion_mnist": (28, 28, 1), "wide_resnet": (32, 32, 3)}
 FLASK = """
 import sys, keras, numpy as np, jem_tf
 from flask import Flask, request
@@ -41,15 +41,19 @@ app.run(port=int(sys.argv[2]), threaded=True)
 
 
 def make(network: str, directory: Path) -> tuple[Path, Path]:
-    """An export and a `.keras` file of the recipe's network, with weights as they come."""
+    """An export and a `.keras` file of the recipe's network (or WRN-10-2), not trained."""
     import keras
 
     import jem_tf
     from jem_tf import backbones, recipes
 
     keras.utils.set_random_seed(0)
-    options = recipes.get(network).backbone_options
-    model = jem_tf.JEM(backbones.convnet(SHAPES[network], 10, **options), seed=0)
+    if network == "wide_resnet":
+        backbone = backbones.wide_resnet(SHAPES[network], 10, depth=10, width=2)
+    else:
+        options = recipes.get(network).backbone_options
+        backbone = backbones.convnet(SHAPES[network], 10, **options)
+    model = jem_tf.JEM(backbone, seed=0)
     rng = np.random.default_rng(0)
     x = rng.uniform(-1, 1, (256, *SHAPES[network])).astype(np.float32)
     model.adapt(x)
@@ -204,7 +208,7 @@ def measure(network: str, seconds: float) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--network", nargs="+", default=["fashion_mnist", "digits"])
+    parser.add_argument("--network", nargs="+", default=list(SHAPES)[::-1])
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()

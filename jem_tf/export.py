@@ -274,7 +274,10 @@ class Graph:
 def warmup_requests(
     name: str, signatures: dict[str, Any], graph: Graph, batches: tuple[int, ...]
 ) -> Iterator[Any]:
-    """A `PredictionLog` for each signature and batch size, as TF Serving replays at loading."""
+    """A `PredictionLog` for each signature and batch size, as TF Serving replays at loading.
+
+    `sample`, which takes hundreds of steps, has one for the first size only.
+    """
     from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
 
     picture = np.zeros((8, 8, 1 if graph.shape[-1] == 1 else 3), np.uint8)
@@ -285,7 +288,7 @@ def warmup_requests(
         "seeds": np.int32(0),
     }
     for signature, function in signatures.items():
-        for batch in batches:
+        for batch in batches[:1] if signature == "sample" else batches:
             request = predict_pb2.PredictRequest()
             request.model_spec.name = name
             request.model_spec.signature_name = signature

@@ -180,7 +180,8 @@ def test_warm_up_records_replay(version, served):
         batch = next(iter(tensors.values())).shape[0]
         assert all(value.shape[0] == batch for value in answer.values())
         seen.add((name, batch))
-    assert seen == {(name, batch) for name in served for batch in (1, 2, 4, 8, 16, 32)}
+    sizes = {name: (1,) if name == "sample" else (1, 2, 4, 8, 16, 32) for name in served}
+    assert seen == {(name, batch) for name in served for batch in sizes[name]}
 
 
 def test_vectors_have_no_image_signatures(make_model, blobs, tmp_path):
