@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from tensorflow_serving.apis import prediction_service_pb2_grpc
 
+from jem_tf.client import JEMClient, ServingError
 from jem_tf.server import Options, configuration
 
 from .test_conformance import ones, predict_request, refused
@@ -254,6 +255,13 @@ def test_tls_on_both_transports(mutual, rules, serve, tmp_path):
                 httpx.get(url, verify=context(False))
     with pytest.raises(httpx.TransportError):
         httpx.get(url.replace("https", "http"))
+    trusted = {"ca": tmp_path / "ca", "certificate": tmp_path / "chain", "key": tmp_path / "key"}
+    for scheme, port in (("grpcs", options.port), ("https", options.rest_api_port)):
+        with JEMClient(f"{scheme}://localhost:{port}", "rules", timeout=20, **trusted) as asking:
+            assert asking.call("log", x=ones(2))["y"].tolist() == [0.0, 0.0]
+        stranger = JEMClient(f"{scheme}://localhost:{port}", "rules", retries=0)
+        with pytest.raises(ServingError, match="UNAVAILABLE"):
+            stranger.status()  # nobody it trusts has signed
 
 
 FILES = {
