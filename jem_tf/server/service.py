@@ -4,7 +4,7 @@ Not here: gRPC and REST themselves (`grpc_api.py`, `rest_api.py`).
 """
 
 import math
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any
 
 import numpy as np
@@ -73,22 +73,17 @@ class Service:
         return response
 
     def classify(self, request: Any) -> Any:
-        with self._servable(request) as servable:
-            response = classification_pb2.ClassificationResponse()
-            signature = request.model_spec.signature_name
-            response.result.CopyFrom(
-                self.classifications(servable, signature, _examples(request.input))
-            )
-            _specify(response.model_spec, servable, signature)
-        return response
+        response = classification_pb2.ClassificationResponse()
+        return self._of_examples(request, response, self.classifications)
 
     def regress(self, request: Any) -> Any:
+        response = regression_pb2.RegressionResponse()
+        return self._of_examples(request, response, self.regressions)
+
+    def _of_examples(self, request: Any, response: Any, method: Callable) -> Any:
         with self._servable(request) as servable:
-            response = regression_pb2.RegressionResponse()
             signature = request.model_spec.signature_name
-            response.result.CopyFrom(
-                self.regressions(servable, signature, _examples(request.input))
-            )
+            response.result.CopyFrom(method(servable, signature, _examples(request.input)))
             _specify(response.model_spec, servable, signature)
         return response
 

@@ -21,7 +21,7 @@ from tensorflow_serving.apis import prediction_service_pb2_grpc
 from jem_tf.client import JEMClient, ServingError
 from jem_tf.server import Options, configuration
 
-from .test_conformance import ones, predict_request, refused
+from .asking import ones, predict_request, refused
 
 
 def test_large_requests_are_refused_on_both_transports(rules, serve):

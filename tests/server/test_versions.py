@@ -17,8 +17,8 @@ from tensorflow_serving.apis import model_management_pb2
 
 from jem_tf.server import manager
 
+from .asking import ones, predict_request, refused
 from .conftest import free_ports
-from .test_conformance import ones, predict_request, refused
 
 FAST = {"file_system_poll_wait_seconds": 0.1, "load_retry_interval_micros": 100_000}
 

@@ -1,0 +1,180 @@
+"""gRPC as TF Serving documents it, on the embedded server and on a real one.
+
+Where texts of errors differ between versions of TF Serving, only the code is compared.
+"""
+
+import grpc
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow_serving.apis import (
+    classification_pb2,
+    get_model_metadata_pb2,
+    get_model_status_pb2,
+    inference_pb2,
+    predict_pb2,
+    regression_pb2,
+)
+
+from .asking import ones, predict_request, refused
+
+
+@pytest.mark.parametrize("rows", [1, 7, 100])
+def test_predict(rows, served):
+    response = served.predictions.Predict(predict_request(x=ones(rows, 2)))
+    np.testing.assert_array_equal(tf.make_ndarray(response.outputs["y"]), 3 * ones(rows, 1))
+    spec = response.model_spec
+    assert (spec.name, spec.version.value, spec.signature_name) == ("rules", 1, "serving_default")
+
+
+def test_predict_with_a_version_a_filter_and_several_inputs(served):
+    request = predict_request("two", version=1, a=ones(2), b=np.array([2, 3]))
+    request.output_filter.append("product")
+    response = served.predictions.Predict(request)
+    assert list(response.outputs) == ["product"]
+    assert list(response.outputs["product"].float_val) == [2.0, 3.0]
+
+
+def test_predict_strings_scalars_and_nothing(served):
+    request = predict_request("echo", s=[b"\xff\x00", b"b"], f=[True, False], i=np.int32([1, 2]))
+    outputs = served.predictions.Predict(request).outputs
+    assert list(outputs["s"].string_val) == [b"\xff\x00", b"b"]
+    assert outputs["f"].dtype == tf.bool.as_datatype_enum
+    response = served.predictions.Predict(predict_request("scalar", x=np.float32(2.0)))
+    assert tf.make_ndarray(response.outputs["y"]) == 4.0
+    response = served.predictions.Predict(predict_request(x=ones(0, 2)))
+    assert tf.make_ndarray(response.outputs["y"]).shape == (0, 1)
+
+
+GRPC_ERRORS = {
+    "no name": (predict_request(name=""), "INVALID_ARGUMENT", ""),
+    "unknown model": (predict_request(name="no"), "NOT_FOUND", "request: Latest(no)"),
+    "version": (predict_request(version=9), "NOT_FOUND", "request: Specific(rules, 9)"),
+    "label": (predict_request(label="no"), "INVALID_ARGUMENT", "version label: no"),
+    "signature": (predict_request("no", x=ones(1, 2)), "FAILED_PRECONDITION", '"no" not found'),
+    "missing": (predict_request(), "INVALID_ARGUMENT", ""),
+    "name": (predict_request(z=ones(1, 2)), "INVALID_ARGUMENT", ""),
+    "dtype": (predict_request(x=np.ones((1, 2))), "INVALID_ARGUMENT", ""),
+    "shape": (predict_request(x=ones(1, 3)), "INVALID_ARGUMENT", ""),
+    "rank": (predict_request(x=ones(2)), "INVALID_ARGUMENT", ""),
+    "graph": (predict_request("picky", x=-ones(1)), "INVALID_ARGUMENT", "x is negative"),
+}
+
+
+@pytest.mark.parametrize("case", GRPC_ERRORS)
+def test_predict_refuses(case, served):
+    request, code, text = GRPC_ERRORS[case]
+    found, details = refused(served.predictions.Predict, request)
+    assert found == code and text in details
+
+
+def test_predict_refuses_a_request_without_a_spec_and_bad_filters(served):
+    code, details = refused(served.predictions.Predict, predict_pb2.PredictRequest())
+    assert (code, details) == ("INVALID_ARGUMENT", "Missing ModelSpec")
+    for names in (["no"], ["y", "y"]):
+        request = predict_request(x=ones(1, 2))
+        request.output_filter.extend(names)
+        code, details = refused(served.predictions.Predict, request)
+        assert code == "INVALID_ARGUMENT" and "output tensor alias" in details
+
+
+def test_a_tensor_that_is_not_what_it_says_is_refused(served):
+    request = predict_request(x=ones(1, 2))
+    request.inputs["x"].tensor_content = b"123"
+    assert refused(served.predictions.Predict, request)[0] == "INVALID_ARGUMENT"
+
+
+def test_a_deadline_is_kept(served):
+    request = predict_request("slow", x=ones(1), loops=np.array([2000]))
+    with pytest.raises(grpc.RpcError) as caught:
+        served.predictions.Predict(request, timeout=0.2)
+    assert caught.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
+
+
+def examples(kind, *rows, signature="", context=None):
+    request = kind()
+    request.model_spec.name, request.model_spec.signature_name = "rules", signature
+    target = request.input.example_list
+    if context is not None:
+        target = request.input.example_list_with_context
+        _fill(target.context, context)
+    for row in rows:
+        _fill(target.examples.add(), row)
+    return request
+
+
+def _fill(example, row):
+    for key, value in row.items():
+        example.features.feature[key].float_list.value.append(value)
+
+
+def test_classify_and_regress(served):
+    request = examples(classification_pb2.ClassificationRequest, {"a": 1.0}, {"b": 1.0})
+    request.model_spec.signature_name = "classify"
+    response = served.predictions.Classify(request)
+    (first, second) = response.result.classifications
+    assert [c.label for c in first.classes] == ["low", "high"]
+    assert first.classes[0].score == pytest.approx(second.classes[1].score)
+    request = examples(
+        regression_pb2.RegressionRequest, {"a": 1.0}, signature="regress", context={"b": 5.0}
+    )
+    response = served.predictions.Regress(request)
+    assert [r.value for r in response.result.regressions] == [6.0]
+    assert response.model_spec.signature_name == "regress"
+
+
+def test_classify_and_regress_refuse(served):
+    kind, call = classification_pb2.ClassificationRequest, served.predictions.Classify
+    empty = examples(kind, signature="classify")
+    assert refused(call, empty) == ("INVALID_ARGUMENT", "Input is empty.")
+    code, details = refused(call, examples(kind, {"a": 1.0}, signature="no"))
+    assert code == "INVALID_ARGUMENT" and "No signature was found" in details
+    for signature in ("two", "regress"):
+        wrong = examples(kind, {"a": 1.0}, signature=signature)
+        assert refused(call, wrong)[0] in ("INVALID_ARGUMENT", "FAILED_PRECONDITION")
+
+
+def test_multi_inference(served):
+    request = inference_pb2.MultiInferenceRequest()
+    _fill(request.input.example_list.examples.add(), {"a": 1.0})
+    for signature in ("classify", "regress"):
+        task = request.tasks.add(method_name=f"tensorflow/serving/{signature}")
+        task.model_spec.name, task.model_spec.signature_name = "rules", signature
+    first, second = served.predictions.MultiInference(request).results
+    assert len(first.classification_result.classifications[0].classes) == 2
+    assert second.regression_result.regressions[0].value == 1.0
+    request.tasks[1].model_spec.signature_name = "classify"
+    code, details = refused(served.predictions.MultiInference, request)
+    assert code == "INVALID_ARGUMENT" and "Duplicate evaluation of signature" in details
+    request.tasks[1].model_spec.name = "other"
+    assert refused(served.predictions.MultiInference, request)[0] == "INVALID_ARGUMENT"
+
+
+def test_metadata(served):
+    request = get_model_metadata_pb2.GetModelMetadataRequest(metadata_field=["signature_def"])
+    request.model_spec.name = "rules"
+    response = served.predictions.GetModelMetadata(request)
+    found = get_model_metadata_pb2.SignatureDefMap()
+    response.metadata["signature_def"].Unpack(found)
+    x = found.signature_def["serving_default"].inputs["x"]
+    assert [d.size for d in x.tensor_shape.dim] == [
+        -1,
+        2,
+    ] and response.model_spec.version.value == 1
+    for fields in ([], ["other"]):
+        request = get_model_metadata_pb2.GetModelMetadataRequest(metadata_field=fields)
+        request.model_spec.name = "rules"
+        assert refused(served.predictions.GetModelMetadata, request)[0] == "INVALID_ARGUMENT"
+
+
+def test_status(served):
+    request = get_model_status_pb2.GetModelStatusRequest()
+    request.model_spec.name = "rules"
+    (row,) = served.models.GetModelStatus(request).model_version_status
+    available = get_model_status_pb2.ModelVersionStatus.AVAILABLE
+    assert (row.version, row.state, row.status.error_code) == (1, available, 0)
+    request.model_spec.version.value = 9
+    expected = "NOT_FOUND", "Could not find version 9 of model rules"
+    assert refused(served.models.GetModelStatus, request) == expected
+    request.model_spec.name = "no"
+    assert refused(served.models.GetModelStatus, request)[0] == "NOT_FOUND"
