@@ -25,6 +25,8 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import numpy as np
 
+from jem_tf.client import load
+
 SHAPES = {"digits": (8, 8, 1), "fashion_mnist": (28, 28, 1), "wide_resnet": (32, 32, 3)}
 FLASK = """
 import sys, keras, numpy as np, jem_tf
@@ -76,60 +78,6 @@ def in_process(export: Path, shape: tuple[int, ...], seconds: float) -> float:
     return rows / (time.perf_counter() - begin)
 
 
-async def ask_grpc(port: int, shape: tuple[int, ...], clients: int, seconds: float) -> list[float]:
-    """Latencies of `clients` that ask as fast as they are answered."""
-    import grpc
-    import tensorflow as tf
-    from tensorflow_serving.apis import predict_pb2
-
-    request = predict_pb2.PredictRequest()
-    request.model_spec.name, request.model_spec.signature_name = "served", "ood_score"
-    request.inputs["inputs"].CopyFrom(tf.make_tensor_proto(np.zeros((1, *shape), np.float32)))
-    message, times = request.SerializeToString(), []
-    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
-        call = channel.unary_unary("/tensorflow.serving.PredictionService/Predict")
-        end = time.perf_counter() + seconds
-
-        async def client() -> None:
-            while (begin := time.perf_counter()) < end:
-                await call(message)
-                times.append(time.perf_counter() - begin)
-
-        await asyncio.gather(*(client() for _ in range(clients)))
-    return times
-
-
-async def ask_http(
-    port: int, path: str, shape: tuple[int, ...], clients: int, seconds: float
-) -> list[float]:
-    body = {"signature_name": "ood_score", "instances": np.zeros((1, *shape)).tolist()}
-    content = json.dumps(body).encode()
-    head = (
-        f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-        f"Content-Length: {len(content)}\r\n\r\n"
-    )
-    message, times = head.encode() + content, []
-    end = time.perf_counter() + seconds
-
-    async def client() -> None:
-        reader = writer = None
-        while (begin := time.perf_counter()) < end:
-            if writer is None or writer.is_closing():
-                reader, writer = await asyncio.open_connection("127.0.0.1", port)
-            writer.write(message)
-            answer = await reader.readuntil(b"\r\n\r\n")
-            assert b" 200 " in answer.split(b"\r\n")[0], answer
-            headers = answer.lower()
-            size = int(headers.split(b"content-length:")[1].split(b"\r\n")[0])
-            await reader.readexactly(size)
-            if b"connection: close" in headers:
-                writer.close()
-            times.append(time.perf_counter() - begin)
-
-    await asyncio.gather(*(client() for _ in range(clients)))
-    return times
-
-
 def free_ports(n: int) -> list[int]:
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(n)]
     ports = [one.getsockname()[1] for one in sockets]
@@ -163,10 +111,11 @@ class Running:
         self._process.wait()
 
 
-def rate(name: str, times: list[float], seconds: float, rows: dict[str, Any]) -> None:
-    p50, p99 = (1e3 * float(np.quantile(times, q)) for q in (0.5, 0.99))
-    rows[name] = {"per_second": len(times) / seconds, "p50_ms": p50, "p99_ms": p99}
-    print(f"  {name:34} {len(times) / seconds:7.0f} /s   p50 {p50:6.1f} ms   p99 {p99:6.1f} ms")
+def told(name: str, found: load.Load, rows: dict[str, Any]) -> None:
+    assert not found.failures, found.failures
+    p50, p99 = found.milliseconds(0.5), found.milliseconds(0.99)
+    rows[name] = {"per_second": found.per_second, "p50_ms": p50, "p99_ms": p99}
+    print(f"  {name:34} {found.per_second:7.0f} /s   p50 {p50:6.1f} ms   p99 {p99:6.1f} ms")
 
 
 def measure(network: str, seconds: float) -> dict[str, Any]:
@@ -180,19 +129,20 @@ def measure(network: str, seconds: float) -> dict[str, Any]:
             begin = time.perf_counter()
             with Running(["-m", "jem_tf", "serve", export, *flags], rest):
                 print(f"  ready after {time.perf_counter() - begin:.1f} s, batching {batching}")
-                asyncio.run(ask_grpc(port, shape, 8, 1.0))
+                transports = {"gRPC": f"127.0.0.1:{port}", "REST": f"http://127.0.0.1:{rest}"}
+                load.load(transports["gRPC"], "served", "ood_score", 8, 1.0)
                 for clients in (1, 8, 32) if batching else (32,):
                     label = f"{clients} clients, {'' if batching else 'no '}batching"
-                    times = asyncio.run(ask_grpc(port, shape, clients, seconds))
-                    rate(f"gRPC, {label}", times, seconds, rows)
-                    path = "/v1/models/served:predict"
-                    times = asyncio.run(ask_http(rest, path, shape, clients, seconds))
-                    rate(f"REST, {label}", times, seconds, rows)
+                    for transport, address in transports.items():
+                        found = load.load(address, "served", "ood_score", clients, seconds)
+                        told(f"{transport}, {label}", found, rows)
         (port,) = free_ports(1)
         with Running(["-c", FLASK, keras_file, port], port):
-            asyncio.run(ask_http(port, "/predict", shape, 4, 1.0))
-            times = asyncio.run(ask_http(port, "/predict", shape, 32, seconds))
-            rate("Flask and model.predict, 32 clients", times, seconds, rows)
+            body = {"instances": np.zeros((1, *shape)).tolist()}
+            client = lambda: load.Poster(f"127.0.0.1:{port}", "/predict", body).send  # noqa: E731
+            asyncio.run(load.ask(client, 4, 1.0))
+            found = asyncio.run(load.ask(client, 32, seconds))
+            told("Flask and model.predict, 32 clients", found, rows)
         alone = (before + in_process(export, shape, seconds)) / 2
     print(f"  in this process, batch 32: {alone:.0f} rows/s (first {before:.0f})")
     for transport in ("gRPC", "REST"):

@@ -47,6 +47,12 @@ EXAMPLES = {
         jem-tf serve saved_models/digits             gRPC at 8500, REST at 8501
         jem-tf serve saved_models/digits --enable-batching --port 9000
         jem-tf serve --model_config_file=models.config --rest_api_port=8501""",
+    "gateway": """\
+        jem-tf gateway --upstream serving:8500 --upstream-rest serving:8501
+        curl localhost:8501/monitoring/prometheus/metrics      jem_tf:ood_rate""",
+    "load": """\
+        jem-tf load --model digits                   gRPC at localhost:8500
+        jem-tf load --model digits --address http://localhost:8501 --clients 1 8 32""",
     "predict": """\
         jem-tf predict seven.png --model digits
         jem-tf predict *.jpg --model digits --address http://localhost:8501 --json""",
@@ -207,14 +213,31 @@ def make_parser() -> argparse.ArgumentParser:
         dashed = f"--{name.replace('_', '-')}"
         sub.add_argument(dashed, nargs="?", const="", help=argparse.SUPPRESS)
 
+    sub = command(
+        "gateway",
+        "Stand before a TF Serving, pass everything on, and count what is out of distribution.",
+        commands.gateway,
+    )
+    sub.add_argument("--upstream", default="localhost:8500", help="its gRPC, host:port")
+    sub.add_argument("--upstream-rest", default="localhost:8501", help="its REST API, host:port")
+    sub.add_argument("--host", default="127.0.0.1", help="to listen at (default: 127.0.0.1)")
+    sub.add_argument("--port", type=_positive, default=8510, help="of gRPC (default: 8510)")
+    sub.add_argument(
+        "--rest-api-port", type=_positive, default=8511, help="of REST and metrics (default: 8511)"
+    )
+
+    sub = command("load", "Ask a served model as fast as it answers.", commands.load)
+    _endpoint(sub)
+    sub.add_argument("--signature", default="serving_default", help="(default: serving_default)")
+    sub.add_argument(
+        "--clients", nargs="+", type=_positive, default=[32], help="at a time (default: 32)"
+    )
+    sub.add_argument("--seconds", type=_rate, default=10.0, help="(default: 10)")
+    sub.add_argument("--rows", type=_positive, default=1, help="in a request (default: 1)")
+
     sub = command("predict", "Ask a served model about image files.", commands.predict)
     sub.add_argument("images", nargs="+", type=Path, help="PNG or JPEG files")
-    sub.add_argument("--model", required=True, help="its name on the server")
-    sub.add_argument(
-        "--address",
-        default="localhost:8500",
-        help="host:port of gRPC (default: localhost:8500), or grpcs://, http://, https://",
-    )
+    _endpoint(sub)
     sub.add_argument("--version", type=int, help="(default: the newest)")
     sub.add_argument("--label", help="of a version")
     sub.add_argument("--timeout", type=_rate, default=60.0, help="seconds (default: 60)")
@@ -229,6 +252,15 @@ def make_parser() -> argparse.ArgumentParser:
     sub.add_argument("--out", type=Path, default=Path("runs/demo"), help="(default: runs/demo)")
     sub.add_argument("--seed", type=int, default=0, help="(default: 0)")
     return parser
+
+
+def _endpoint(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--model", required=True, help="its name on the server")
+    parser.add_argument(
+        "--address",
+        default="localhost:8500",
+        help="host:port of gRPC (default: localhost:8500), or grpcs://, http://, https://",
+    )
 
 
 def _data_dir(parser: argparse.ArgumentParser) -> None:

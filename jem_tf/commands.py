@@ -181,6 +181,36 @@ def serve(arguments: Namespace) -> None:
     ModelServer(flags.Options(**values)).run()
 
 
+def gateway(arguments: Namespace) -> None:
+    try:
+        from jem_tf.server.gateway import Gateway
+    except ImportError as error:
+        raise ValueError(f"{error}: the gateway needs `pip install jem_tf[serve]`.") from error
+    places = arguments.upstream, arguments.upstream_rest
+    Gateway(*places, arguments.host, arguments.port, arguments.rest_api_port).run()
+
+
+def load(arguments: Namespace) -> None:
+    from jem_tf.client.load import load
+
+    for clients in arguments.clients:
+        found = load(
+            arguments.address,
+            arguments.model,
+            arguments.signature,
+            clients,
+            arguments.seconds,
+            arguments.rows,
+        )
+        print(
+            f"{clients} clients: {found.per_second:.0f} requests/s, p50 "
+            f"{found.milliseconds(0.5):.1f} ms, p99 {found.milliseconds(0.99):.1f} ms"
+        )
+        if found.failures:
+            shown = ", ".join(f"{n} {code}" for code, n in found.failures.most_common())
+            raise ValueError(f"{found.failures.total()} requests failed: {shown}")
+
+
 def predict(arguments: Namespace) -> None:
     import json
 

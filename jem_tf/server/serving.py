@@ -64,7 +64,7 @@ class ModelServer:
         self.service = Service(self.manager, Metrics(), options.max_message_bytes)
         self._stop = threading.Event()
         for port in filter(None, (options.port, options.rest_api_port)):
-            _bound(options.host, port).close()  # a mistake is told before models are loaded
+            bound(options.host, port).close()  # a mistake is told before models are loaded
         self._grpc = grpc_api.Server(self.service, options) if options.port else None
         self._rest: uvicorn.Server | None = None
         if options.rest_api_port:
@@ -95,7 +95,7 @@ class ModelServer:
         if self._grpc is not None:
             self._grpc.start()
         if self._rest is not None:
-            self._socket = _bound(self.options.host, self.options.rest_api_port)
+            self._socket = bound(self.options.host, self.options.rest_api_port)
             self._socket.listen(1024)
             self._thread = threading.Thread(target=self._serve_rest, name="rest", daemon=True)
             self._thread.start()
@@ -174,7 +174,7 @@ class JsonLines(logging.Formatter):
         return json.dumps(fields)
 
 
-def _bound(host: str, port: int) -> socket.socket:
+def bound(host: str, port: int) -> socket.socket:
     """A socket that says it is TCP, or asyncio would let answers wait for acknowledgements."""
     try:
         kind, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]

@@ -1,6 +1,7 @@
 """The files of `serving/`: schemas, protos, and flags that the server takes."""
 
 import inspect
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -15,9 +16,17 @@ from jem_tf.server import Options, configuration, protos
 SERVING = Path(__file__).parents[2] / "serving"
 
 
+def services():
+    return yaml.safe_load((SERVING / "compose.yaml").read_text())["services"]
+
+
+def models():
+    config = protos.read(SERVING / "config" / "models.config", protos.ModelServerConfig)
+    return config.model_config_list.config
+
+
 def flags_of_compose():
-    service = yaml.safe_load((SERVING / "compose.yaml").read_text())["services"]["serving"]
-    return service["command"]
+    return services()["serving"]["command"]
 
 
 def flags_of_kubernetes():
@@ -61,14 +70,40 @@ def test_compose_follows_its_schema():
     check("check-jsonschema", "--builtin-schema", "vendor.compose-spec", SERVING / "compose.yaml")
 
 
+def test_kserve_follows_its_schema():
+    schema = Path(__file__).parent / "kserve.schema.json"
+    check("check-jsonschema", "--schemafile", schema, SERVING / "kserve.yaml")
+    service = yaml.safe_load((SERVING / "kserve.yaml").read_text())
+    (model,) = models()
+    assert service["metadata"]["name"] == model.name
+    assert service["spec"]["predictor"]["model"]["storageUri"].endswith(f"/{model.name}")
+
+
 def test_probes_ask_for_a_model_that_is_served():
-    (model,) = protos.read(
-        SERVING / "config" / "models.config", protos.ModelServerConfig
-    ).model_config_list.config
+    (model,) = models()
     text = (SERVING / "kubernetes.yaml").read_text()
     assert text.count(f"path: /v1/models/{model.name}, port: rest") == 2
 
 
 def test_compose_listens_on_this_machine_only():
-    service = yaml.safe_load((SERVING / "compose.yaml").read_text())["services"]["serving"]
-    assert all(port.startswith("127.0.0.1:") for port in service["ports"])
+    ports = [port for service in services().values() for port in service.get("ports", [])]
+    assert len(ports) == 4 and all(port.startswith("127.0.0.1:") for port in ports)
+
+
+def test_compose_uses_files_that_exist():
+    binds = [
+        volume
+        for service in services().values()
+        for volume in service.get("volumes", [])
+        if volume.startswith(".")
+    ]
+    assert binds and all((SERVING / bind.split(":")[0]).exists() for bind in binds)
+    build = services()["gateway"]["build"]
+    context = SERVING / build["context"]
+    copied = re.findall(r"^COPY (.+) \S+$", (context / build["dockerfile"]).read_text(), re.M)
+    assert copied and all((context / name).exists() for names in copied for name in names.split())
+
+
+def test_the_gateway_of_compose_takes_its_flags():
+    arguments = cli.make_parser().parse_args(services()["gateway"]["command"])
+    assert arguments.upstream == "serving:8500" and arguments.port == 8500
