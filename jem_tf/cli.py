@@ -44,7 +44,7 @@ EXAMPLES = {
         jem-tf export runs/digits --out /models/digits --refine-steps 5""",
     "inspect": "        jem-tf inspect saved_models/digits",
     "serve": """\
-        jem-tf serve saved_models/digits             gRPC at 8500, REST at 8501
+        jem-tf serve saved_models/digits             gRPC at 8500, REST and a page at 8501
         jem-tf serve saved_models/digits --enable-batching --port 9000
         jem-tf serve --model_config_file=models.config --rest_api_port=8501""",
     "gateway": """\
@@ -209,6 +209,7 @@ def make_parser() -> argparse.ArgumentParser:
     )
     for flag in dataclasses.fields(flags.Options):
         _add_flag(sub, flag)
+    sub.add_argument("--no-inspector", dest="inspector", action="store_false", help="no page at /")
     for name in flags.IGNORED:
         dashed = f"--{name.replace('_', '-')}"
         sub.add_argument(dashed, nargs="?", const="", help=argparse.SUPPRESS)

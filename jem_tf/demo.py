@@ -36,6 +36,7 @@ def run(out: Path, seed: int = 0, verbose: Any = "auto") -> dict[str, Any]:
     version = runs.export_run(out / "joint", out / "saved_model" / digits.name)
     print(
         f"\nWrote {version}\nOpen {out / 'report' / 'report.html'} in a browser.\n"
-        f"Serve it: jem-tf serve {version.parent}"
+        f"Try it yourself: .venv/bin/jem-tf serve {version.parent}\n"
+        "and open http://localhost:8501/: draw a 7, then a face, and see what it makes of them."
     )
     return results

@@ -25,7 +25,7 @@ def describe(directory: str | Path) -> str:
     if facts.is_file():
         for key, value in json.loads(facts.read_text()).items():
             if key != "signatures":
-                lines.append(f"  {key}: {json.dumps(value)}")
+                lines.append(f"  {key}: {json.dumps(_short(value))}")
     return "\n".join(lines)
 
 
@@ -39,6 +39,13 @@ def newest(directory: Path) -> Path:
     if not found:
         raise ValueError(f"There is no SavedModel at {str(directory)!r}.")
     return max(found, key=lambda p: int(p.name))
+
+
+def _short(value: Any) -> Any:
+    """Without the numbers of a chart."""
+    if isinstance(value, dict):
+        return {k: _short(v) for k, v in value.items() if k != "reliability"}
+    return value
 
 
 def _kind(spec: Any) -> str:

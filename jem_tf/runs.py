@@ -13,14 +13,17 @@ from typing import Any
 import keras
 
 from jem_tf.callbacks import checkpoints
-from jem_tf.data import Dataset, UnknownDataset, resizes
+from jem_tf.data import Dataset, UnknownDataset, ood_sets, resizes
 from jem_tf.data import load as load_data
+from jem_tf.energy import OOD_SCORES
+from jem_tf.evaluation.ood import detection
 from jem_tf.export import export
 from jem_tf.inspection import newest
 from jem_tf.model import JEM
 from jem_tf.recipes import Recipe
 
 CALIBRATION_ROWS = 10_000
+OOD_ROWS = 1000  # of each set, for the table in an export
 
 
 def save(model: keras.Model, path: Path) -> None:
@@ -142,9 +145,23 @@ def export_run(
         test=data.arrays("test", CALIBRATION_ROWS),
         class_names=data.class_names,
         pixel_range=data.pixel_range,
-        extra={"data": data.name},
+        extra={"data": data.name, "auroc": _auroc(model, data)},
         **options,
     )
+
+
+def _auroc(model: Any, data: Dataset) -> dict[str, dict[str, float]]:
+    """How well each score tells test rows from inputs that do not belong."""
+    x, _ = data.arrays("test", OOD_ROWS)
+    inside = {kind: model.ood_score(x, kind) for kind in OOD_SCORES}
+    found = {}
+    for name in ood_sets.companions(data):
+        other = ood_sets.load(name, data, len(x))
+        found[name] = {
+            kind: detection(inside[kind], model.ood_score(other, kind), 0).auroc
+            for kind in OOD_SCORES
+        }
+    return found
 
 
 def read_json(path: Path) -> Any:

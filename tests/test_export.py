@@ -16,6 +16,8 @@ from jem_tf import backbones, cli, inspection
 from jem_tf.energy import OOD_SCORES
 from jem_tf.evaluation.calibration import fit_temperature
 
+ALWAYS = {"serving_default", "logits", "energy", "ood_score", "gradient"}
+
 
 @pytest.fixture(scope="module")
 def images():
@@ -79,6 +81,27 @@ def test_signatures_return_what_the_model_returns(n, served, model, images, vers
         np.testing.assert_allclose(scores[kind], model.ood_score(x, kind), **close)
 
 
+def test_gradient_is_the_slope_of_the_log_density(served, images):
+    """By finite differences; inputs of [-1, 1] have units of length 1."""
+    x, step = images[0][:3].astype(np.float64), 1e-2
+    slope = served["gradient"](inputs=x.astype(np.float32))["gradient"].numpy()
+    for place in ((0, 2, 3, 0), (1, 0, 0, 0), (2, 5, 5, 0)):
+        up, down = x.copy(), x.copy()
+        up[place] += step
+        down[place] -= step
+        energies = [served["energy"](inputs=v.astype(np.float32))["energy"] for v in (up, down)]
+        found = -(energies[0] - energies[1]).numpy()[place[0]] / (2 * step)
+        assert slope[place] == pytest.approx(found, rel=0.02, abs=2e-3)
+
+
+def test_examples_are_a_request_with_a_row_of_each_class(version, served, images):
+    file = version / "assets.extra" / "examples.json"
+    request = json.loads(file.read_text())
+    x = np.array(request["instances"], np.float32)
+    np.testing.assert_allclose(x, images[0][:2], atol=1e-4)  # labels 0, 1
+    assert request["signature_name"] in served
+
+
 def test_threshold_and_percentile_are_those_of_the_calibration_data(served, images):
     scores = served["ood_score"](inputs=images[0])
     assert scores["is_ood"].numpy().mean() == pytest.approx(0.05, abs=0.006)
@@ -122,6 +145,8 @@ def test_answers_do_not_depend_on_the_rest_of_the_batch(served, images):
     together = served["refine"](inputs=x)["refined"]
     alone = served["refine"](inputs=x[2:3])["refined"]
     np.testing.assert_allclose(together[2:3], alone, rtol=1e-4, atol=1e-5)
+    again = served["refine"](inputs=together)["refined"]
+    assert np.abs((again - together) - (together - x)).max() > 1e-3  # other noise, not the same
     labels, seeds = tf.constant([0, 1, 1]), tf.constant([5, 6, 7])
     several = served["sample"](labels=labels, seeds=seeds)["samples"]
     one = served["sample"](labels=labels[1:2], seeds=seeds[1:2])["samples"]
@@ -189,13 +214,13 @@ def test_vectors_have_no_image_signatures(make_model, blobs, tmp_path):
     model.fit(*blobs, verbose=0)
     path = jem_tf.export(model, tmp_path / "table", calibrate=blobs, sample_steps=1)
     names = set(tf.saved_model.load(str(path)).signatures)
-    assert names == {"serving_default", "logits", "energy", "ood_score", "refine", "sample"}
+    assert names == ALWAYS | {"refine", "sample"}
 
 
 def test_without_calibration_nothing_is_flagged(make_model, blobs, tmp_path):
     path = jem_tf.export(make_model(), tmp_path / "plain")
     served = tf.saved_model.load(str(path)).signatures
-    assert set(served) == {"serving_default", "logits", "energy", "ood_score"}
+    assert set(served) == ALWAYS
     assert not served["serving_default"](inputs=blobs[0])["is_ood"].numpy().any()
 
 
@@ -211,12 +236,7 @@ def test_mala_models_have_no_signature_that_depends_on_the_batch(make_model, blo
     model = make_model(sampler=jem_tf.MALA(2))
     model.fit(*blobs, verbose=0)
     path = jem_tf.export(model, tmp_path / "mala", calibrate=blobs)
-    assert set(tf.saved_model.load(str(path)).signatures) == {
-        "serving_default",
-        "logits",
-        "energy",
-        "ood_score",
-    }
+    assert set(tf.saved_model.load(str(path)).signatures) == ALWAYS
 
 
 def test_subclassed_models_are_exported(blobs, tmp_path):

@@ -56,6 +56,7 @@ class Options:
     rest_api_port: int = _flag(8501, "of REST; 0: none")
     rest_api_timeout_in_ms: int = _flag(30_000, "for one request")
     rest_api_enable_cors_support: bool = _flag(False, "let pages of other sites ask")
+    inspector: bool = _flag(True, "a page at / to try the models with; off: --no-inspector")
     enable_batching: bool = _flag(False, "run requests that come together as one batch")
     batching_parameters_file: str = _flag("", "text proto BatchingParameters")
     file_system_poll_wait_seconds: float = _flag(1.0, "look for versions so often; 0: once")

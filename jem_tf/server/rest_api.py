@@ -14,7 +14,7 @@ from urllib.parse import unquote
 from google.protobuf import json_format
 from tensorflow_serving.apis import get_model_metadata_pb2
 
-from jem_tf.server import configuration, json_tensors, metrics
+from jem_tf.server import configuration, inspector, json_tensors, metrics
 from jem_tf.server.errors import RequestError, invalid
 from jem_tf.server.flags import Options
 from jem_tf.server.servable import DEFAULT_SIGNATURE, Servable
@@ -38,6 +38,9 @@ class App:
     def __init__(self, service: Service, options: Options):
         self._service, self._options = service, options
         self._metrics_path = configuration.metrics_path(options)
+        self._inspector = (
+            inspector.Inspector(service.manager, self._metrics_path) if options.inspector else None
+        )
         self._threads = ThreadPoolExecutor(options.grpc_max_threads, "rest")
         self._waiting = 0
 
@@ -50,12 +53,19 @@ class App:
                     return
         if scope["type"] != "http":
             return
-        status, body, kind = await self._respond(scope, receive)
+        page = self._page(scope)
+        status, body, kind = (200, *page) if page else await self._respond(scope, receive)
         headers = [(b"content-type", kind), (b"content-length", str(len(body)).encode())]
+        headers += inspector.HEADERS if page else []
         if self._options.rest_api_enable_cors_support:
             headers += CORS
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": body})
+
+    def _page(self, scope: dict[str, Any]) -> tuple[bytes, bytes] | None:
+        if self._inspector is None or scope["method"] != "GET" or scope["query_string"]:
+            return None
+        return self._inspector.get(scope["path"])
 
     async def _respond(self, scope: dict[str, Any], receive: Any) -> tuple[int, bytes, bytes]:
         path, method = (

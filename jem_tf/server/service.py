@@ -4,7 +4,10 @@ Not here: gRPC and REST themselves (`grpc_api.py`, `rest_api.py`).
 """
 
 import math
+import os
+from collections import defaultdict
 from collections.abc import Callable, Collection
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -205,17 +208,31 @@ class Service:
         return response
 
     def warm_up(self, servable: Servable) -> None:
-        """Replay the requests that came with a model; one that fails, fails the model."""
+        """Replay the requests that came with a model; one that fails, fails the model.
+
+        First requests are slow, as TensorFlow then looks at a graph, and it does that on one core:
+        signatures warm up side by side.
+        """
+        requests = defaultdict(list)
         for record in servable.warmup_records():
             kind = record.WhichOneof("log_type")
             if kind == "predict_log":
                 request = record.predict_log.request
-                servable.run(request.model_spec.signature_name, self._arrays(request))
+                inputs = self._arrays(request)
             elif kind in ("classify_log", "regress_log"):
                 request = getattr(record, kind).request
                 definition = _on_examples(servable, request.model_spec.signature_name)
-                examples = _inputs(definition, _examples(request.input))
-                servable.run(request.model_spec.signature_name, examples)
+                inputs = _inputs(definition, _examples(request.input))
+            else:
+                continue
+            requests[request.model_spec.signature_name].append(inputs)
+
+        def replay(signature: str) -> None:
+            for inputs in requests[signature]:
+                servable.run(signature, inputs)
+
+        with ThreadPoolExecutor(os.cpu_count()) as threads:
+            list(threads.map(replay, requests))
 
     def _servable(self, request: Any) -> Any:
         if not request.HasField("model_spec"):

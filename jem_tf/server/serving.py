@@ -155,7 +155,10 @@ class ModelServer:
         places = [f"gRPC at {options.host}:{options.port}"] if options.port else []
         if options.rest_api_port:
             scheme = "https" if options.ssl_config_file else "http"
-            places.append(f"REST at {scheme}://{options.host}:{options.rest_api_port}/v1/models")
+            here = f"{scheme}://{options.host}:{options.rest_api_port}/"
+            places.append(f"REST at {here}v1/models")
+            if options.inspector:
+                places.append(f"a page to try it at {here}")
         return f"Serving {', '.join(self.manager.names)}: {', '.join(places)}"
 
 
