@@ -60,10 +60,12 @@ class App:
         if self._options.rest_api_enable_cors_support:
             headers += CORS
         await send({"type": "http.response.start", "status": status, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
+        await send(
+            {"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body}
+        )
 
     def _page(self, scope: dict[str, Any]) -> tuple[bytes, bytes] | None:
-        if self._inspector is None or scope["method"] != "GET" or scope["query_string"]:
+        if self._inspector is None or scope["method"] not in ("GET", "HEAD"):
             return None
         return self._inspector.get(scope["path"])
 

@@ -107,6 +107,12 @@ class Servable:
         """How often each batched signature ran, and on how many rows."""
         return {k: (int(b.runs.numpy()), int(b.rows.numpy())) for k, b in self._batched.items()}
 
+    def count_anew(self) -> None:
+        """Forget the runs so far, which were warming up."""
+        for batched in self._batched.values():
+            batched.runs.assign(0)
+            batched.rows.assign(0)
+
     def warmup_records(self) -> Any:
         """The `PredictionLog` records that came with the model."""
         file = self.path / WARMUP

@@ -233,6 +233,7 @@ class Service:
 
         with ThreadPoolExecutor(os.cpu_count()) as threads:
             list(threads.map(replay, requests))
+        servable.count_anew()
 
     def _servable(self, request: Any) -> Any:
         if not request.HasField("model_spec"):

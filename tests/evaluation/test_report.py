@@ -227,22 +227,6 @@ def test_resized_sets_can_be_used(run, tmp_path):
     assert set(model["ood"]["log_density"]) == {"digits"}
 
 
-@pytest.fixture(scope="module")
-def browser():
-    webdriver = pytest.importorskip("selenium.webdriver")
-    binary, driver = shutil.which("chromium"), shutil.which("chromedriver")
-    if not binary or not driver:
-        pytest.skip("needs Chromium and ChromeDriver: apt-get install chromium chromium-driver")
-    options = webdriver.ChromeOptions()
-    options.binary_location = binary
-    for flag in ("headless", "no-sandbox", "disable-gpu", "disable-background-networking"):
-        options.add_argument(f"--{flag}")
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    chrome = webdriver.Chrome(options, webdriver.ChromeService(driver))
-    yield chrome
-    chrome.quit()
-
-
 @pytest.mark.parametrize("width", [375, 1280])
 def test_the_page_fits_phones_and_desktops(browser, reported, width):
     browser.execute_cdp_cmd(

@@ -1,0 +1,387 @@
+"""The inspector as a person uses it, in a real browser, and its pages as a server sends them."""
+
+import dataclasses
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import jem_tf
+from jem_tf import data, recipes, runs, training
+
+from .conftest import free_ports
+
+HOSTILE = "<img src=x onerror=alert(1)>"
+DIGITS = {  # in a square of 256
+    2: [[(80, 80), (110, 45), (160, 60), (160, 105), (80, 210), (180, 210)]],
+    4: [[(120, 45), (75, 140), (185, 140)], [(150, 90), (150, 215)]],
+    7: [[(70, 50), (180, 50), (110, 215)]],
+}
+SCRIBBLE = [[(20, 20), (230, 60), (30, 90), (230, 130), (20, 170), (235, 200), (30, 235)] * 2]
+SCRIBBLE.append([(y, x) for x, y in SCRIBBLE[0]])
+
+
+class Process:
+    """`jem-tf serve` at ports that stay the same."""
+
+    def __init__(self, config):
+        self.grpc, self.rest = free_ports(2)
+        self.url, self._config = f"http://127.0.0.1:{self.rest}", config
+
+    def start(self):
+        flags = [f"--port={self.grpc}", f"--rest-api-port={self.rest}"]
+        command = [sys.executable, "-m", "jem_tf", "serve", f"--model-config-file={self._config}"]
+        self._process = subprocess.Popen(
+            [*command, *flags, "--enable-batching"], stdout=subprocess.PIPE, text=True
+        )
+        assert "a page to try it at" in self._process.stdout.readline()
+
+    def kill(self):
+        self._process.kill()
+        self._process.wait()
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory):
+    """A short training on digits, exported; four epochs do for drawings."""
+    place = tmp_path_factory.mktemp("digits")
+    recipe = dataclasses.replace(recipes.get("digits"), epochs=4)
+    source = {"dataset": "digits", "data_dir": None, "image_size": None}
+    training.train(data.load("digits"), recipe, place / "run", source=source, verbose=0)
+    runs.export_run(place / "run", place / "digits", sample_steps=20)
+    return place / "digits"
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory):
+    """A model of two numbers, with a class name that would like to be HTML."""
+    rng = np.random.default_rng(0)
+    y = np.arange(200) % 2
+    x = (rng.normal(size=(200, 2)) * 0.3 + 2.0 * y[:, None]).astype(np.float32)
+    backbone = keras.Sequential([keras.Input((2,)), keras.layers.Dense(8, "silu")])
+    backbone.add(keras.layers.Dense(2))
+    model = jem_tf.JEM(backbone, sampler=jem_tf.SGLD(2), seed=0)
+    model.compile(keras.optimizers.Adam(1e-2))
+    model.fit(x, y, epochs=5, verbose=0)
+    place = tmp_path_factory.mktemp("table") / "table"
+    jem_tf.export(model, place, calibrate=(x, y), class_names=("low", HOSTILE), sample_steps=2)
+    return place
+
+
+@pytest.fixture(scope="module")
+def server(digits, table, tmp_path_factory):
+    models = "".join(
+        f'config {{ name: "{path.name}" base_path: "{path}" model_platform: "tensorflow" }}\n'
+        for path in (digits, table)
+    )
+    config = tmp_path_factory.mktemp("config") / "models.config"
+    config.write_text(f"model_config_list {{\n{models}}}")
+    process = Process(config)
+    process.start()
+    yield process
+    process.kill()
+
+
+class Page:
+    """What a person does with the page, and what they read."""
+
+    def __init__(self, browser, url):
+        self.browser, self.url = browser, url
+        self.size(1280)
+        browser.get(url)
+        self.wait(lambda: "Connected" in self.text("connection"))
+
+    def size(self, width):
+        metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
+        self.browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+
+    def find(self, name):
+        return self.browser.find_element("id", name)
+
+    def text(self, name):
+        return self.run("return document.getElementById(arguments[0]).textContent", name)
+
+    def run(self, script, *arguments):
+        return self.browser.execute_script(script, *arguments)
+
+    def wait(self, ready, seconds=30):
+        end = time.monotonic() + seconds
+        while not ready():
+            assert time.monotonic() < end, (self.text("problem"), self.text("verdict"))
+            time.sleep(0.05)
+
+    def click(self, name):
+        self.find(name).click()
+
+    def choose(self, name):
+        script = "const s = document.getElementById('model'); s.value = arguments[0];"
+        self.run(script + "s.dispatchEvent(new Event('change'))", name)
+        self.wait(lambda: name in self.text("connection"))
+
+    def answers(self):
+        return int(self.run("return document.body.dataset.answers ?? 0"))
+
+    def after(self, action, quiet=0.3):
+        """What it says when it has answered, and no more answers come."""
+        before = self.answers()
+        action()
+        self.wait(lambda: self.answers() > before)
+        known = None
+        while known != self.answers():
+            known = self.answers()
+            time.sleep(quiet)
+        return self.text("verdict"), self.text("explanation")
+
+    def asked(self):
+        names = "performance.getEntriesByType('resource').map(e => e.name)"
+        return self.run(f"return {names}.filter(n => n.endsWith(':predict')).length")
+
+    def draw(self, lines, milliseconds=20):
+        from selenium.webdriver.common.action_chains import ActionChains
+
+        canvas = self.find("canvas")
+        half = canvas.size["width"] / 2
+        self.click("clear")
+        hand = ActionChains(self.browser, duration=milliseconds)
+        for line in lines:
+            first, *rest = [tuple(int(v / 128 * half - half) for v in point) for point in line]
+            hand.move_to_element_with_offset(canvas, *first).click_and_hold()
+            for point in rest:
+                hand.move_to_element_with_offset(canvas, *point)
+            hand.release()
+        hand.perform()
+        time.sleep(0.2)
+
+    def errors(self):
+        return [entry["message"] for entry in self.browser.get_log("browser")]
+
+
+@pytest.fixture
+def page(browser, server):
+    page = Page(browser, server.url)
+    page.errors()  # of pages before
+    yield page
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+
+
+@pytest.mark.parametrize("digit", DIGITS)
+def test_a_drawn_digit_is_recognised_and_not_flagged(page, digit):
+    verdict, explanation = page.after(lambda: page.draw(DIGITS[digit]))
+    assert verdict == str(digit) and "like the training data" in explanation
+    assert page.errors() == []
+
+
+def test_what_is_no_digit_is_flagged(page):
+    for action in (lambda: page.draw(SCRIBBLE), lambda: page.click("noise")):
+        verdict, explanation = page.after(action)
+        assert verdict == "Not like anything this model was trained on"
+        assert "do not rely on that" in explanation
+    assert page.errors() == []
+
+
+def test_examples_are_what_they_are_called(page):
+    buttons = page.browser.find_elements("css selector", "#examples button")
+    assert [button.text for button in buttons] == [str(i) for i in range(10)]
+    right = 0
+    for i, button in enumerate(buttons):
+        page.after(button.click)
+        best = page.run("return document.querySelector('#bars .most th').textContent")
+        right += best == str(i)
+    assert right >= 8  # four epochs of training
+
+
+def test_an_uploaded_file_is_answered_as_the_server_would(page, server, tmp_path):
+    """The browser's resizing of a picture of the model's own size changes nothing."""
+    x, y = data.load("digits").arrays("test", 1)
+    file = tmp_path / "digit.png"
+    pixels = np.round((x[0] + 1) * 127.5).astype(np.uint8)
+    file.write_bytes(tf.io.encode_png(pixels).numpy())
+    page.after(lambda: page.find("file").send_keys(str(file)))
+    shown = page.run("return document.querySelector('#bars .most th').textContent")
+    energy = float(page.text("energy"))
+    with jem_tf.client.JEMClient(server.url, "digits") as client:
+        found = client.predict_images([file])
+    assert shown == found.class_name[0] == str(y[0])
+    assert energy == pytest.approx(found.energy[0], abs=0.02)  # the page rounds
+
+
+def test_a_file_that_is_no_image_is_named_as_text(page, tmp_path):
+    file = tmp_path / "<b>no<b>.png"
+    file.write_bytes(b"nothing")
+    page.find("file").send_keys(str(file))
+    page.wait(lambda: "not an image" in page.text("problem"))
+    assert "<b>no<b>.png" in page.text("problem")
+    assert page.run("return document.querySelector('#problem b')") is None
+
+
+def test_answers_come_while_drawing_in_time(page):
+    """Under 150 ms in the middle, as the page sees it, on a machine that does other things too."""
+    page.after(lambda: page.draw(SCRIBBLE))
+    entries = "performance.getEntriesByType('resource').filter(e => e.name.endsWith(':predict'))"
+    times = page.run(f"return {entries}.map(e => e.duration)")
+    assert len(times) > 20 and np.median(times) < 150
+
+
+def test_slow_answers_do_not_queue_up(page):
+    """With 300 ms for each answer, a burst of strokes is answered a few times, the last at last."""
+    slow = {"offline": False, "latency": 300, "downloadThroughput": -1, "uploadThroughput": -1}
+    page.browser.execute_cdp_cmd("Network.enable", {})
+    page.browser.execute_cdp_cmd("Network.emulateNetworkConditions", slow)
+    try:
+        begin, before = time.monotonic(), page.asked()
+        page.draw(SCRIBBLE, milliseconds=5)
+        verdict, _ = page.after(lambda: page.draw(DIGITS[7], milliseconds=5), quiet=1.0)
+        assert page.asked() - before <= (time.monotonic() - begin) / 0.3 + 2
+        assert verdict == "7"
+    finally:
+        slow["latency"] = 0
+        page.browser.execute_cdp_cmd("Network.emulateNetworkConditions", slow)
+
+
+def test_a_server_that_goes_and_returns(page, server):
+    page.after(lambda: page.click("noise"))
+    server.kill()
+    try:
+        page.click("noise")
+        page.wait(lambda: "does not answer" in page.text("problem"))
+        assert "trying again" in page.text("connection")
+        before = page.answers()
+    finally:
+        server.start()
+    page.wait(lambda: page.answers() > before)
+    assert "Connected" in page.text("connection") and not page.find("problem").is_displayed()
+    page.errors()  # those of a server that is not there, which browsers report by themselves
+
+
+def test_why_shows_the_slope_and_a_path_to_the_data(page):
+    page.after(lambda: page.draw(SCRIBBLE))
+    page.click("tab-why")
+    page.wait(lambda: page.run("return document.querySelectorAll('#strip li').length") == 6)
+    assert "after 50 steps" in page.text("strip")
+    colours = """const c = document.querySelectorAll('#heat canvas')[1];
+        const d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data;
+        return [c.width, new Set(d).size]"""
+    width, several = page.run(colours)
+    assert width == 8 and several > 20
+    assert "Before" in page.text("compare") and "After" in page.text("compare")
+    assert page.errors() == []
+
+
+def test_the_same_seed_dreams_the_same(page):
+    page.click("tab-dream")
+    pictures = "return [...document.querySelectorAll('#dreams canvas')].map(c => c.toDataURL())"
+
+    def dream(seed):
+        page.run("document.getElementById('dream-seed').value = arguments[0]", seed)
+        page.browser.find_element("css selector", "#dream-form button").click()
+        page.wait(lambda: "10 samples in" in page.text("dream-text"))
+        page.wait(lambda: f"seed {seed}" in page.text("dream-text"))
+        return page.run(pictures)
+
+    first, second, again = dream(1), dream(2), dream(1)
+    assert len(first) == 10 and first == again and first != second
+    assert page.errors() == []
+
+
+def test_status_shows_live_traffic_and_what_was_measured(page, server):
+    page.click("tab-status")
+    page.wait(lambda: "AVAILABLE" in page.text("versions"))
+    page.wait(lambda: "requests so far" in page.text("live"))
+    with jem_tf.client.JEMClient(server.url, "digits") as client:
+        client.predict(np.random.default_rng(0).uniform(-1, 1, (8, 8, 8, 1)))
+    page.wait(lambda: page.run("return document.querySelector('#history svg') !== null"))
+    for word in ("latency, p99", "rows a batch", "out of distribution"):
+        assert word in page.text("live")
+    assert "Accuracy" in page.text("measured") and "interpolations" in page.text("measured")
+    assert page.errors() == []
+
+
+def test_vectors_are_pasted_and_names_are_text(page):
+    page.choose("table")
+    assert not page.find("picture").is_displayed()
+    box = page.find("numbers")
+    box.send_keys("[1, 2, 3]")
+    page.click("send")
+    assert "takes 2 numbers" in page.text("problem") and "3 values" in page.text("problem")
+    box.clear()
+    box.send_keys("[2.0, 2.1]")
+    verdict, _ = page.after(lambda: page.click("send"))
+    assert verdict == HOSTILE and not page.find("problem").is_displayed()
+    for tab in ("why", "dream"):
+        page.click(f"tab-{tab}")
+    page.wait(lambda: HOSTILE in page.text("strip"))
+    assert page.run("return document.querySelector('img')") is None
+    assert page.errors() == []
+
+
+def test_everything_works_by_keyboard(page):
+    from selenium.webdriver.common.keys import Keys
+
+    canvas = page.find("canvas")
+    page.after(lambda: canvas.send_keys(Keys.SHIFT, *[Keys.ARROW_DOWN] * 6, Keys.SHIFT))
+    assert "from the left" in canvas.get_attribute("aria-label")
+    page.find("tab-try").send_keys(Keys.ARROW_RIGHT)
+    assert page.find("why").is_displayed() and not page.find("try").is_displayed()
+    page.browser.switch_to.active_element.send_keys(Keys.END)
+    assert page.find("status").is_displayed()
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(375, "light"), (1280, "dark"), (1280, "light")])
+def test_accessible_on_phones_and_desktops(page, width, scheme):
+    axe = Path(pytest.importorskip("axe_core_python").__file__).parent / "axe.min.js"
+    features = [{"name": "prefers-color-scheme", "value": scheme}]
+    page.browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+    page.size(width)
+    page.run(axe.read_text())
+    page.after(lambda: page.click("noise"))
+    check = "const done = arguments[0]; axe.run().then(r => done(r.violations))"
+    for tab in ("try", "why", "dream", "status"):
+        page.click(f"tab-{tab}")
+        time.sleep(0.5)
+        found = page.browser.execute_async_script(check)
+        assert [v["id"] for v in found if v["impact"] in ("serious", "critical")] == []
+        over = "return document.documentElement.scrollWidth - window.innerWidth"
+        assert page.run(over) <= 0
+    assert page.errors() == []
+
+
+def test_nothing_is_asked_of_others_or_kept(page, server):
+    page.after(lambda: page.click("noise"))
+    for entry in page.browser.get_log("performance"):
+        message = json.loads(entry["message"])["message"]
+        if message["method"] == "Network.requestWillBeSent":
+            assert message["params"]["request"]["url"].startswith((server.url, "data:", "chrome"))
+    assert page.run("return document.cookie") == "" and page.browser.get_cookies() == []
+
+
+def test_pages_carry_a_policy_and_nothing_else_is_served(serve, rules):
+    client = serve(model_name="rules", model_base_path=str(rules)).rest
+    answer = client.get("/")
+    policy = answer.headers["content-security-policy"]
+    assert "default-src 'none'" in policy and "unsafe" not in policy
+    assert "set-cookie" not in answer.headers and b"<script>" not in answer.content
+    assert b"style=" not in answer.content and b" onclick" not in answer.content
+    assert client.head("/").status_code == 200 and client.head("/").content == b""
+    for path in ("/inspector/", "/inspector/none.js", "/inspector/..%2finspector.py", "/a"):
+        assert client.get(path).status_code == 404
+    assert client.post("/").status_code == 404
+    (model,) = client.get("/inspector/models.json").json()["models"]
+    assert model == {"name": "rules", "version": 1, "facts": None, "examples": []}
+
+
+def test_no_inspector(serve, rules):
+    client = serve(model_name="rules", model_base_path=str(rules), inspector=False).rest
+    assert client.get("/").status_code == client.get("/inspector/main.js").status_code == 404
+    assert client.get("/v1/models/rules").status_code == 200
+
+
+def test_models_of_other_tools_are_named_as_such(browser, serve, rules):
+    options = serve(model_name="rules", model_base_path=str(rules)).server.options
+    page = Page(browser, f"http://127.0.0.1:{options.rest_api_port}")
+    page.wait(lambda: "was not exported by jem_tf" in page.text("problem"))
