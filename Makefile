@@ -32,7 +32,7 @@ evaluate: $(STAMP) ## measure RUN: accuracy, calibration, OOD detection
 export: $(STAMP) ## RUN as the next version of a SavedModel below saved_models/
 	$(BIN)/jem-tf export $(RUN) $(ARGS)
 
-serve: $(STAMP) ## serve saved_models/DATASET here: gRPC 8500, REST 8501, TF Serving's protocol
+serve: $(STAMP) ## serve saved_models/DATASET here: gRPC 8500, REST and a page to try it 8501
 	$(BIN)/jem-tf serve saved_models/$(DATASET) --enable-batching $(ARGS)
 
 up: ## serve saved_models/ with TF Serving itself (needs Docker)

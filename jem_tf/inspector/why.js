@@ -61,9 +61,9 @@ function shown({ slope, steps }, { model }) {
   }
   find("strip-text").textContent =
     `${facts.refine_steps} sampler steps at a time move the input to where the model expects data.`;
-  find("compare").replaceChildren(...[[0, "Before"], [steps.length - 1, "After"]].flatMap(([i, when]) => [
-    element("h3", { textContent: when }),
-    bars(facts.class_names, said[i].p, `Probabilities: ${when}`)]));
+  find("compare").replaceChildren(...[[0, "Before"], [steps.length - 1, "After"]].map(([i, when]) =>
+    element("div", {}, element("h3", { textContent: when }),
+      bars(facts.class_names, said[i].p, `Probabilities: ${when}`))));
 }
 
 /** Black, purple, orange, yellow: red, green and blue of a share. */
