@@ -36,7 +36,7 @@ serve: $(STAMP) ## serve saved_models/DATASET here: gRPC 8500, REST and a page t
 	$(BIN)/jem-tf serve saved_models/$(DATASET) --enable-batching $(ARGS)
 
 up: ## serve saved_models/ with TF Serving itself (needs Docker)
-	docker compose -f serving/compose.yaml up $(ARGS)
+	docker compose -f serving/compose.yaml up --build $(ARGS)
 
 browser: ## Chromium for the tests of pages, where this can be installed; they are skipped without
 	@command -v chromedriver >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \

@@ -188,6 +188,12 @@ def make_parser() -> argparse.ArgumentParser:
     sub.add_argument("--out", type=Path, help="model directory (default: saved_models/DATASET)")
     sub.add_argument("--refine-steps", type=_positive, default=10, help="(default: 10)")
     sub.add_argument("--sample-steps", type=_positive, default=400, help="(default: 400)")
+    sub.add_argument(
+        "--no-examples",
+        dest="examples",
+        action="store_false",
+        help="no validation rows in the export, which the inspector shows to all who reach it",
+    )
     _data_dir(sub)
 
     sub = command(

@@ -132,6 +132,7 @@ def export(arguments: Namespace) -> None:
         arguments.data_dir,
         refine_steps=arguments.refine_steps,
         sample_steps=arguments.sample_steps,
+        examples=arguments.examples,
     )
     print(f"Wrote {version}")
 
@@ -156,12 +157,10 @@ def sample(arguments: Namespace) -> None:
 
 
 def serve(arguments: Namespace) -> None:
-    import logging
-
     from jem_tf.server import flags
 
     try:
-        from jem_tf.server.serving import JsonLines, ModelServer
+        from jem_tf.server.serving import ModelServer
     except ImportError as error:
         raise ValueError(f"{error}: serving needs `pip install jem_tf[serve]`.") from error
     for name in flags.IGNORED:
@@ -175,10 +174,19 @@ def serve(arguments: Namespace) -> None:
         raise ValueError(f"There is no directory {str(base)!r} to serve.")
     if values["model_name"] == "default" and arguments.directory is not None:
         values["model_name"] = base.resolve().name
+    _log_lines()
+    ModelServer(flags.Options(**values)).run()
+
+
+def _log_lines() -> None:
+    import logging
+
+    from jem_tf.server.serving import JsonLines
+
     logs = logging.StreamHandler()
     logs.setFormatter(JsonLines())
     logging.basicConfig(level=logging.INFO, handlers=[logs])
-    ModelServer(flags.Options(**values)).run()
+    logging.getLogger("httpx").setLevel(logging.WARNING)
 
 
 def gateway(arguments: Namespace) -> None:
@@ -186,6 +194,7 @@ def gateway(arguments: Namespace) -> None:
         from jem_tf.server.gateway import Gateway
     except ImportError as error:
         raise ValueError(f"{error}: the gateway needs `pip install jem_tf[serve]`.") from error
+    _log_lines()
     places = arguments.upstream, arguments.upstream_rest
     Gateway(*places, arguments.host, arguments.port, arguments.rest_api_port).run()
 

@@ -40,6 +40,7 @@ def export(
     pixel_range: tuple[float, float] | None = None,
     test: Any = None,
     extra: dict[str, Any] | None = None,
+    examples: bool = True,
 ) -> Path:
     """Write `model` as the next version below `directory`; the path of that version.
 
@@ -55,8 +56,9 @@ def export(
     signatures. `test` is other labelled data, measured with the fitted temperature; `extra` is
     kept in `assets.extra/jem.json` too. Samplers without a seed for each row (`MALA`) get no
     `refine` and `sample`: their answers would depend on what else a server puts in the batch.
-    `assets.extra/examples.json` holds a row of each class of the data, as the body of a request. A
-    version is written aside and renamed, so a server never sees half of one.
+    `assets.extra/examples.json` holds a row of each class of the data, as the body of a request,
+    unless `examples` says no: who can reach the inspector can see them. A version is written aside
+    and renamed, so a server never sees half of one.
     """
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
@@ -89,7 +91,7 @@ def export(
         "ood_threshold": facts.threshold,
         "ood_pass_rate": PASS_RATE,
         "calibration": facts.metrics,
-        "example_labels": facts.example_labels,
+        "example_labels": facts.example_labels if examples else (),
         "test": None if test is None else measured(model, test, facts.temperature),
         **(extra or {}),
     }
@@ -102,7 +104,7 @@ def export(
         assets = temporary / "assets.extra"
         assets.mkdir()
         (assets / "jem.json").write_text(json.dumps(description, indent=2) + "\n")
-        if facts.examples is not None:
+        if examples and facts.examples is not None:
             (assets / "examples.json").write_text(json.dumps(facts.examples) + "\n")
         requests = warmup_requests(directory.name, signatures, graph, warmup_batches)
         with tf.io.TFRecordWriter(str(assets / "tf_serving_warmup_requests")) as writer:
@@ -145,9 +147,15 @@ def calibration_of(model: Any, data: Any) -> Calibration:
         float(np.quantile(scores, 1 - PASS_RATE)),
         tuple(np.quantile(scores, np.linspace(0, 1, QUANTILES))),
         {"before": before, "after": after},
-        {"signature_name": "serving_default", "instances": x[first].round(4).tolist()},
+        {"signature_name": "serving_default", "instances": _short(x[first])},
         tuple(y[first].tolist()),
     )
+
+
+def _short(x: np.ndarray) -> list[Any]:
+    """As lists, with the digits that float32 has."""
+    flat = [float(f"{value:.7g}") for value in x.ravel()]
+    return np.array(flat).reshape(x.shape).tolist()
 
 
 def measured(model: Any, data: Any, temperature: float) -> dict[str, Any]:

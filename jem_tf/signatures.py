@@ -96,7 +96,9 @@ class Graph:
         }
 
     def _percentile(self, score: tf.Tensor) -> tf.Tensor:
-        """How much of the calibration data scores lower."""
+        """How much of the calibration data scores lower; not a number if there was none."""
+        if self.facts.threshold is None:
+            return tf.fill(tf.shape(score), np.float32(np.nan))
         quantiles = tf.constant(self.facts.quantiles, tf.float32)
         ranked = tf.where(tf.math.is_nan(score), -np.inf, score)
         below = tf.searchsorted(quantiles, ranked, side="right")

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
 
@@ -25,6 +27,7 @@ def test_wrap_your_model(tmp_path):
     assert figure(text, "against noise") > 0.95
 
 
+@pytest.mark.slow
 def test_convert_classifier(tmp_path):
     """The density is learned, the accuracy is kept."""
     plain, jem = run("convert_classifier", tmp_path).split("JEM: ")
@@ -40,6 +43,7 @@ def test_tabular(tmp_path):
     assert figure(text, f"gradient_norm {unit}") > figure(text, f"max_probability {unit}") + 0.15
 
 
+@pytest.mark.slow
 def test_two_moons(tmp_path):
     text = run("two_moons", tmp_path, "moons.png")
     assert figure(text, "accuracy") > 0.99

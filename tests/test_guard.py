@@ -196,6 +196,7 @@ def test_vitals_are_what_they_say(make_model, blobs):
     assert vitals["cross_entropy"] == pytest.approx(-log_p[np.arange(300), y].mean(), abs=1e-4)
 
 
+@pytest.mark.slow
 def test_watching_costs_little():
     """Less than 3 % of the training time, on digits."""
     digits, recipe = data.load("digits"), recipes.get("digits")

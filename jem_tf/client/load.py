@@ -16,8 +16,10 @@ from urllib.parse import quote
 import numpy as np
 
 from jem_tf.client.client import JEMClient
+from jem_tf.client.grpc_wire import MESSAGE_BYTES
 
 Send = Callable[[], Awaitable[None]]
+TIMEOUT = 60.0  # seconds for an answer
 
 
 class Refused(Exception):
@@ -79,18 +81,23 @@ def load(
 
 async def ask(client: Callable[[], Send], clients: int, seconds: float) -> Load:
     """Let `clients` send, each what `client()` sends, until `seconds` are over."""
-    found, end = Load(seconds), time.perf_counter() + seconds
+    begin = time.perf_counter()
+    found, end = Load(seconds), begin + seconds
 
     async def go_on(send: Send) -> None:
-        while (begin := time.perf_counter()) < end:
+        while (sent := time.perf_counter()) < end:
             try:
-                await send()
-                found.latencies.append(time.perf_counter() - begin)
+                async with asyncio.timeout(TIMEOUT):
+                    await send()
+                found.latencies.append(time.perf_counter() - sent)
+            except TimeoutError:
+                found.failures[f"no answer in {TIMEOUT:.0f} s"] += 1
             except Refused as error:
                 found.failures[str(error)] += 1
                 await asyncio.sleep(0.01)
 
     await asyncio.gather(*(go_on(client()) for _ in range(clients)))
+    found.seconds = time.perf_counter() - begin  # the last answers come later
     return found
 
 
@@ -106,7 +113,8 @@ async def _ask_grpc(
     for name, value in inputs.items():
         request.inputs[name].CopyFrom(tf.make_tensor_proto(value))
     message = request.SerializeToString()
-    async with grpc.aio.insecure_channel(host) as channel:
+    sizes = [(f"grpc.max_{way}_message_length", MESSAGE_BYTES) for way in ("send", "receive")]
+    async with grpc.aio.insecure_channel(host, sizes) as channel:
         call = channel.unary_unary("/tensorflow.serving.PredictionService/Predict")
 
         async def send() -> None:
@@ -138,10 +146,17 @@ class Poster:
             reader, writer = self._streams
             writer.write(self._message)
             head = (await reader.readuntil(b"\r\n\r\n")).lower()
+            if b"content-length:" not in head:
+                raise Refused("an answer without its length")
             await reader.readexactly(int(head.split(b"content-length:")[1].split(b"\r\n")[0]))
         except (OSError, EOFError) as error:
             self._streams = None
             raise Refused(type(error).__name__) from error
+        except BaseException:  # half an answer may be left in the connection
+            if self._streams is not None:
+                self._streams[1].close()
+            self._streams = None
+            raise
         if b"connection: close" in head:
             writer.close()
             self._streams = None

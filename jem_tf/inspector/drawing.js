@@ -51,6 +51,7 @@ export class Drawing {
       canvas.height = height * times;
     }
     this.brush = Math.max(times, this.canvas.width / 14);
+    if (shape[2] === 1) this.ink = "#ffffff";
     this.cursor = [this.canvas.width / 2, this.canvas.height / 2];
     this.clear();
   }
@@ -93,6 +94,9 @@ export class Drawing {
       const next = [limit(x + way[0] * step, canvas.width), limit(y + way[1] * step, canvas.height)];
       if (event.shiftKey) this.line(this.cursor, next);
       this.cursor = next;
+      const mark = this.canvas.parentElement.querySelector(".pen");
+      mark.style.left = `${(100 * next[0]) / canvas.width}%`;
+      mark.style.top = `${(100 * next[1]) / canvas.height}%`;
       const part = (v, of) => Math.round((100 * v) / of);
       const where = `${part(next[0], canvas.width)} % from the left, ${part(next[1], canvas.height)} % from the top`;
       canvas.setAttribute("aria-label", `Drawing area, at ${where}`);
@@ -122,11 +126,13 @@ export class Drawing {
       this.failed(new Error(`${file.name || "That"} is not an image that this browser can read.`));
       return;
     }
-    this.clear();
-    this.context.imageSmoothingQuality = "high";
-    this.context.drawImage(bitmap, 0, 0, this.canvas.width, this.canvas.height);
-    this.centred = false;
-    this.tell();
+    const [height, width] = this.size;
+    const small = document.createElement("canvas").getContext("2d");
+    Object.assign(small.canvas, { width, height });
+    Object.assign(small, { imageSmoothingQuality: "high", fillStyle: "#000" });
+    small.fillRect(0, 0, width, height);
+    small.drawImage(bitmap, 0, 0, width, height);
+    this.numbers(this.averaged(small.getImageData(0, 0, width, height).data, 1));
   }
 
   /** Show numbers of the model's range; what is sent are they, exactly. */
@@ -172,10 +178,9 @@ export class Drawing {
   }
 
   /** Blocks of pixels averaged to the model's resolution, in its range. */
-  averaged(data) {
+  averaged(data, times = this.times) {
     const [height, width, channels] = this.size;
     const [low, high] = this.range;
-    const { times } = this;
     const sums = new Float64Array(height * width * channels);
     for (let y = 0, i = 0; y < height * times; y++) {
       for (let x = 0; x < width * times; x++, i += 4) {

@@ -21,10 +21,11 @@ export function use(chosen) {
     "This model was exported without a `sample` signature (it was not adapted to data, or its sampler cannot seed rows).";
 }
 
-export function listen() {
+export function listen(problem) {
   find("dream-form").addEventListener("submit", async (event) => {
     event.preventDefault();
-    const { facts, name } = model;
+    const chosen = model;
+    const { facts } = chosen;
     const [which, count, seed] = ["class", "count", "seed"].map((part) => find(`dream-${part}`).value);
     const rows = [...Array(Math.min(Math.max(Number(count) || 1, 1), 32)).keys()];
     const labels = rows.map((i) => (which === "all" ? i % facts.class_names.length : Number(which)));
@@ -34,19 +35,24 @@ export function listen() {
     try {
       const began = performance.now();
       const seeds = rows.map((i) => Number(seed) * 1000 + i);
-      const samples = await call(name, "sample", { labels, seeds });
+      const samples = await call(chosen, "sample", { labels, seeds });
+      if (chosen !== model) return;
       find("dreams").replaceChildren(...samples.map((sample, i) => {
         const label = facts.class_names[labels[i]];
         const values = sample.flat(Infinity);
         const view = model.isImage ? picture(values, facts, `Sample of ${label}`)
-          : element("code", { textContent: values.map((v) => v.toFixed(2)).join(" ") });
+          : element("code", { textContent: values.map((v) => v?.toPrecision(4) ?? "NaN").join(" ") });
         return element("li", {}, element("figure", {}, view, element("figcaption", { textContent: label })));
       }));
       const seconds = ((performance.now() - began) / 1e3).toFixed(1);
       find("dream-text").textContent = `${samples.length} samples in ${seconds} s, seed ${seed}.`;
     } catch (error) {
-      find("dream-text").textContent = error.message;
+      if (chosen === model) {
+        find("dream-text").textContent = "";
+        problem(error);
+      }
+    } finally {
+      button.disabled = false;
     }
-    button.disabled = false;
   });
 }

@@ -5,82 +5,77 @@ import { bars, element, gauge, percent } from "./charts.js";
 import * as dream from "./dream.js";
 import { Drawing, paint, picture } from "./drawing.js";
 import { Status } from "./status.js";
-import { explain } from "./why.js";
+import { explainer, forget } from "./why.js";
 
 const find = (id) => document.getElementById(id);
 const TABS = ["try", "why", "dream", "status"];
+const HINT = "Draw something, or take an example.";
 const status = new Status((error) => problem(error));
 let served = { models: [] };
 let model = null; // {name, version, facts, examples, isImage}
 let input = null; // the numbers that were asked about last
-let quiet, settled;
+let tab = "try";
+let again, settled;
+
+/** Set a text only when it changes: screen readers read it each time. */
+function tell(id, text) {
+  if (find(id).textContent !== text) find(id).textContent = text;
+}
 
 function problem(error) {
   find("problem").hidden = !error;
-  find("problem").textContent = error?.message ?? "";
+  tell("problem", error?.message ?? "");
+  clearTimeout(again);
   if (error instanceof Gone) {
-    find("connection").textContent = "Not connected: trying again";
-    find("problem").textContent = `${error.message} Start it with: jem-tf serve. This page goes on by itself.`;
-    reconnect();
+    tell("connection", "Not connected: trying again");
+    again = setTimeout(start, 1000);
+  } else if (error?.status === 404) {
+    start(); // perhaps there is another version now
   }
 }
 
-function reconnect() {
-  clearTimeout(quiet);
-  quiet = setTimeout(async () => {
-    try {
-      await start();
-    } catch (error) {
-      problem(error);
-    }
-  }, 1000);
-}
-
+/** Find out what is served; the input stays if it suits what is there now. */
 async function start() {
-  const before = model?.name;
-  served = await json("/inspector/models.json");
-  problem(null);
-  const names = served.models.map((m) => m.name);
-  find("model").replaceChildren(...names.map((name) => element("option", { textContent: name })));
-  if (!names.length) {
-    find("connection").textContent = "Connected";
-    throw new Gone("No model is ready yet.");
+  try {
+    served = await json("/inspector/models.json");
+    const names = served.models.map((m) => m.name);
+    if (!names.length) throw new Gone("No model is ready yet.");
+    const index = Math.max(names.indexOf(model?.name), 0);
+    find("model").replaceChildren(...names.map((name) => element("option", { textContent: name })));
+    find("model").selectedIndex = index;
+    use(served.models[index]);
+  } catch (error) {
+    problem(error instanceof Gone ? error : new Gone(error.message));
   }
-  const index = Math.max(names.indexOf(before), 0);
-  find("model").selectedIndex = index;
-  const again = served.models[index];
-  if (before === again.name && model.version === again.version) {
-    connected();
-    if (input) ask(input);
-    return;
-  }
-  use(again);
 }
 
-function connected() {
-  find("connection").textContent = `Connected: ${model.name}, version ${model.version}`;
-}
-
-/** Make everything be about another model. */
+/** Make everything be about another model, or another version of it. */
 function use(chosen) {
+  const shape = String(chosen.facts?.input_shape);
+  const keep = model?.name === chosen.name && String(model.facts?.input_shape) === shape ? input : null;
   model = chosen;
   input = null;
-  const { facts } = model;
+  clearTimeout(settled);
+  problem(null);
   connected();
+  const { facts } = model;
+  for (const id of ["try", "why", "dream"]) find(`tab-${id}`).disabled = !facts;
+  forget(`First make an input under “${find("tab-try").textContent}”.`);
+  status.use(model, served.metrics);
   if (!facts) {
+    show("status");
     problem(new Error(`${model.name} was not exported by jem_tf: it is served, but this page cannot show it.`));
     return;
   }
-  const { input_shape: shape } = facts;
-  model.isImage = shape.length === 3 && [1, 3].includes(shape[2]);
+  model.isImage = facts.input_shape.length === 3 && [1, 3].includes(facts.input_shape[2]);
   const known = model.examples.flat(Infinity);
   const ends = known.reduce(([a, b], v) => [Math.min(a, v), Math.max(b, v)], [Infinity, -Infinity]);
   facts.range = facts.pixel_range ?? (known.length ? ends : [0, 1]);
   find("picture").hidden = !model.isImage;
   find("vector").hidden = model.isImage;
   find("seen-figure").hidden = !model.isImage;
-  find("ink-label").hidden = shape[2] !== 3;
-  if (model.isImage) drawing.shape(shape, facts.range);
+  find("ink-label").hidden = facts.input_shape[2] !== 3;
+  if (model.isImage && !keep) drawing.shape(facts.input_shape, facts.range);
   find("examples-title").hidden = !model.examples.length;
   find("examples").replaceChildren(...model.examples.map((example, i) => {
     const values = example.flat(Infinity);
@@ -91,11 +86,18 @@ function use(chosen) {
     button.addEventListener("click", () => take(values));
     return element("li", {}, button);
   }));
-  find("answer").hidden = true;
-  say("Draw something, or take an example.", "", "");
-  find("explanation").textContent = "";
+  tell("bars-title", facts.ood_threshold === null ? "Probabilities" : "Probabilities, calibrated");
   dream.use(model);
-  status.use(model, served.metrics);
+  if (keep) {
+    ask(keep);
+    return;
+  }
+  find("answer").hidden = true;
+  say(HINT, "", "");
+}
+
+function connected() {
+  tell("connection", `Connected: ${model.name}, version ${model.version}`);
 }
 
 /** Ask about exact numbers, and show them where inputs are made. */
@@ -109,21 +111,18 @@ function take(values) {
 }
 
 const drawing = new Drawing(find("canvas"), (values) => ask(values), problem);
+const explain = explainer(() => model, problem);
 const asking = newest(
-  (values, signal) => call(model.name, "serving_default", { inputs: nested(values, model.facts.input_shape) }, signal),
-  answered,
-  problem,
+  ({ model: of, values }, signal) =>
+    call(of, "serving_default", { inputs: nested(values, of.facts.input_shape) }, signal),
+  (answer, about, milliseconds) => { if (about.model === model) answered(answer, about.values, milliseconds); },
+  (error, about) => { if (about.model === model) problem(error); },
 );
 
 function ask(values) {
   if (!model?.facts) return;
   input = values;
-  asking(values);
-  clearTimeout(settled);
-  settled = setTimeout(() => {
-    find("spoken").textContent = `${find("verdict").textContent} ${find("explanation").textContent}`;
-    if (!find("why").hidden) explain({ model, values });
-  }, 400);
+  asking({ model, values });
 }
 
 function answered(answer, values, milliseconds) {
@@ -131,61 +130,63 @@ function answered(answer, values, milliseconds) {
   connected();
   const { facts } = model;
   const names = facts.class_names;
-  const probabilities = answer.probabilities[0].map((p) => p ?? 0);
-  const flagged = answer.is_ood[0];
-  const percentile = answer.percentile?.[0];
-  words(names, probabilities, flagged, percentile);
+  const probabilities = answer.probabilities[0];
+  const broken = probabilities.includes(null);
+  const percentile = facts.ood_threshold === null ? null : answer.percentile?.[0] ?? null;
+  if (broken) say("No answer", "bad", "The model gave no number for this input.");
+  else words(names, probabilities, answer.is_ood[0], percentile);
   find("answer").hidden = false;
-  find("bars").replaceChildren(bars(names, probabilities, "Probabilities of the classes"));
-  const threshold = facts.ood_threshold === null ? null : 100 * (1 - facts.ood_pass_rate);
-  find("gauge").replaceChildren(percentile === undefined
-    ? element("p", { textContent: "This export does not say: export it again." })
-    : gauge(percentile, threshold));
+  find("bars").replaceChildren(...(broken ? [] : [bars(names, probabilities, "Probabilities of the classes")]));
+  find("gauge-title").hidden = percentile === null;
+  find("gauge").replaceChildren(
+    ...(percentile === null ? [] : [gauge(percentile, 100 * (1 - facts.ood_pass_rate))]));
   if (model.isImage) paint(find("seen"), values, facts.input_shape, facts.range);
-  find("energy").textContent = answer.energy[0]?.toFixed(2) ?? "not a number";
-  find("score").textContent = answer.ood_score[0]?.toFixed(2) ?? "not a number";
-  find("latency").textContent = `${milliseconds.toFixed(0)} ms`;
+  tell("energy", answer.energy[0]?.toFixed(2) ?? "not a number");
+  tell("score", answer.ood_score[0]?.toFixed(2) ?? "not a number");
+  tell("latency", `${milliseconds.toFixed(0)} ms`);
   document.body.dataset.answers = Number(document.body.dataset.answers ?? 0) + 1;
+  clearTimeout(settled);
+  settled = setTimeout(() => { // what is heard, and what costs more, when the hand rests
+    tell("spoken", `${find("verdict").textContent}. ${find("explanation").textContent}`);
+    if (tab === "why") explain({ model, values });
+  }, 400);
 }
 
 /** The verdict as a person would say it. */
 function words(names, probabilities, flagged, percentile) {
   const order = probabilities.map((p, i) => [p, names[i]]).sort((a, b) => b[0] - a[0]);
-  const [[p, best], [q, second] = [0, ""]] = order;
+  const [[p, best], [q, second]] = order;
   if (flagged) {
     say("Not like anything this model was trained on", "bad",
       `If it had to choose, it would say ${best} (${percent(p, 0)}): do not rely on that.`);
   } else if (p < 0.6) {
     say(`Perhaps ${best}, perhaps ${second}`, "unsure",
       `${percent(p, 0)} against ${percent(q, 0)}: it is not sure, and says so.`);
+  } else if (percentile === null) {
+    say(best, "unsure", `${percent(p)} sure. Whether the input is like the training data is not known: `
+      + "this model was exported without calibration data.");
   } else {
-    const place = percentile === undefined ? "" : ` More typical than ${percentile.toFixed(0)} % of the validation data.`;
-    say(`${best}`, "good", `${percent(p)} sure, and the input is like the training data.${place}`);
-  }
-  if (model.facts.ood_threshold === null) {
-    find("explanation").textContent += " Nothing is flagged: this model was exported without calibration data.";
+    say(best, "good", `${percent(p)} sure, and the input is like the training data: more typical than `
+      + `${percentile.toFixed(0)} % of the validation data.`);
   }
 }
 
 function say(verdict, kind, explanation) {
-  find("verdict").textContent = verdict;
+  tell("verdict", verdict);
   find("verdict").className = `verdict ${kind}`;
-  find("explanation").textContent = explanation;
+  tell("explanation", explanation);
 }
 
-function show(tab) {
+function show(chosen) {
+  tab = chosen;
   for (const name of TABS) {
-    const chosen = name === tab;
-    find(name).hidden = !chosen;
-    find(`tab-${name}`).setAttribute("aria-selected", chosen);
-    find(`tab-${name}`).tabIndex = chosen ? 0 : -1;
+    find(name).hidden = name !== tab;
+    find(`tab-${name}`).setAttribute("aria-selected", name === tab);
+    find(`tab-${name}`).tabIndex = name === tab ? 0 : -1;
   }
-  if (!model?.facts) return;
-  if (tab === "status") status.open();
+  if (tab === "status" && model) status.open();
   else status.close();
-  if (tab !== "why") return;
-  if (input) explain({ model, values: input });
-  else find("strip-text").textContent = "First draw something, or take an example, under “Try it”.";
+  if (tab === "why" && input) explain({ model, values: input });
 }
 
 function listen() {
@@ -195,6 +196,7 @@ function listen() {
     tab.addEventListener("keydown", (event) => {
       const move = { ArrowRight: i + 1, ArrowLeft: i - 1, Home: 0, End: TABS.length - 1 }[event.key];
       if (move === undefined) return;
+      event.preventDefault();
       const next = TABS[(move + TABS.length) % TABS.length];
       show(next);
       find(`tab-${next}`).focus();
@@ -243,8 +245,8 @@ function listen() {
     problem(null);
     ask(values);
   });
-  dream.listen();
+  dream.listen(problem);
 }
 
 listen();
-start().catch(problem);
+start();

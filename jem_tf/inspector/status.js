@@ -69,7 +69,8 @@ export class Status {
 
   use(model, metrics) {
     Object.assign(this, { model, metrics, last: null, rates: [] });
-    this.measured();
+    for (const id of ["versions", "live", "history", "measured"]) find(id).replaceChildren();
+    if (model.facts) this.measured();
   }
 
   /** Look again and again while the tab is open. */
@@ -82,22 +83,29 @@ export class Status {
   close() { clearInterval(this.timer); }
 
   async look() {
+    if (this.looking) return;
+    this.looking = true;
+    const { model } = this;
+    const { name } = model;
     try {
-      const { name } = this.model;
       const states = await json(`/v1/models/${encodeURIComponent(name)}`);
+      const page = this.metrics && await text(this.metrics);
+      if (model !== this.model) return;
       find("versions").replaceChildren(table(["Model", "Version", "State", "What is wrong"],
         states.model_version_status.map((v) =>
           [name, v.version, v.state, v.status.error_message]), "Versions"));
-      if (this.metrics) this.live(counted(samples(await text(this.metrics)), name));
+      if (page) this.live(counted(samples(page), name));
       else find("live").replaceChildren(element("div", { textContent: "The server's metrics are switched off." }));
       this.problem(null);
     } catch (error) {
-      this.problem(error);
+      if (model === this.model) this.problem(error);
+    } finally {
+      this.looking = false;
     }
   }
 
   live(now) {
-    const { last } = this;
+    const last = this.last?.requests <= now.requests ? this.last : null; // counters begin anew
     this.last = now;
     const seconds = last ? (now.time - last.time) / 1e3 : 1;
     const since = (key) => (last ? now[key] - last[key] : 0);

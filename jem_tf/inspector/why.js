@@ -14,23 +14,32 @@ const softmax = (logits, temperature) => {
   return parts.map((v) => v / sum);
 };
 
-export const explain = newest(asked, shown, (error) => {
-  find("strip-text").textContent = error.message;
-});
+/** Explains inputs `{model, values}` of the model that `current()` gives; others are too late. */
+export function explainer(current, problem) {
+  return newest(asked, (found, about) => {
+    if (about.model === current()) shown(found, about);
+  }, (error, about) => { if (about.model === current()) problem(error); });
+}
+
+export function forget(text) {
+  for (const id of ["heat", "strip", "compare"]) find(id).replaceChildren();
+  find("strip-text").textContent = text;
+}
 
 async function asked({ model, values }, signal) {
-  const { facts, name } = model;
+  const { facts } = model;
   const inputs = nested(values, facts.input_shape);
   const has = (signature) => facts.signatures.includes(signature);
   const found = { slope: null, steps: [] };
   if (has("gradient")) {
-    found.slope = (await call(name, "gradient", { inputs }, signal)).flat(Infinity);
+    found.slope = (await call(model, "gradient", { inputs }, signal)).flat(Infinity);
   }
-  const [logits] = await call(name, "logits", { inputs }, signal);
+  const [logits] = await call(model, "logits", { inputs }, signal);
   found.steps.push({ values, logits });
   for (let i = 0, now = inputs; has("refine") && i < TIMES; i++) {
-    const answer = await call(name, "refine", { inputs: now }, signal);
+    const answer = await call(model, "refine", { inputs: now }, signal);
     now = answer.refined;
+    if (now.flat(Infinity).includes(null)) break; // no numbers any more
     found.steps.push({ values: now.flat(Infinity), logits: answer.logits[0] });
   }
   return found;
@@ -50,7 +59,7 @@ function shown({ slope, steps }, { model }) {
     const when = i ? `after ${i * facts.refine_steps} steps` : "your input";
     const view = model.isImage
       ? picture(values, facts, `${when}: ${said[i].words}`)
-      : element("code", { textContent: values.map((v) => v.toFixed(2)).join(" ") });
+      : element("code", { textContent: values.map((v) => v.toPrecision(4)).join(" ") });
     return element("li", {}, element("figure", {}, view,
       element("figcaption", { textContent: `${when}: ${said[i].words}` })));
   }));
@@ -76,7 +85,7 @@ function colour(share) {
 
 function heat(steep, values, model) {
   const { facts } = model;
-  const most = Math.max(...steep) || 1;
+  const most = steep.reduce((a, b) => Math.max(a, b), 0) || 1;
   if (!model.isImage) {
     return [bars(steep.map((_, i) => `value ${i + 1}`), steep.map((v) => v / most), "Steepest values")];
   }

@@ -6,9 +6,11 @@ passes every request on as it came, every answer back as it is, and reads the ve
 Not here: the metrics of a server of ours, which counts by itself (`metrics.py`).
 """
 
+import asyncio
 import json
 import logging
 import re
+import zlib
 from typing import Any
 from urllib.parse import unquote
 
@@ -25,6 +27,8 @@ from jem_tf.server.serving import bound
 
 log = logging.getLogger("jem_tf.gateway")
 PREDICT = "/tensorflow.serving.PredictionService/Predict"
+SERIES = 1000  # pairs of model and signature that are counted, at most
+DRAIN = 25  # seconds for requests to end
 _PREDICT_PATH = re.compile(r"/v1/models/([^/:]+)(?:/(?:versions|labels)/[^/:]+)?:predict")
 _OWN_HEADERS = {  # of a connection, not of what it carries
     b"host",
@@ -33,7 +37,11 @@ _OWN_HEADERS = {  # of a connection, not of what it carries
     b"content-length",
     b"transfer-encoding",
     b"accept-encoding",
+    b"te",
+    b"trailer",
+    b"upgrade",
 }
+Answer = tuple[int, list[tuple[bytes, bytes]], bytes]
 
 
 class Gateway:
@@ -44,6 +52,7 @@ class Gateway:
         upstream_rest: `host:port` of its REST API.
         host, port, rest_port: where to listen.
         limit: bytes that a message may hold.
+        most: requests at a time; more are refused.
     """
 
     def __init__(
@@ -54,21 +63,32 @@ class Gateway:
         port: int = 8500,
         rest_port: int = 8501,
         limit: int = 2**26,
+        most: int = 256,
     ):
         self._upstream, self._upstream_rest = upstream, upstream_rest
-        self._host, self._port, self._rest_port, self._limit = host, port, rest_port, limit
+        self._host, self._port, self._rest_port = host, port, rest_port
+        self._limit, self._most, self._going = limit, most, 0
+        self._series: set[tuple[str, str]] = set()
         self.metrics = metrics.Metrics()
 
     def run(self) -> None:
         """Serve until SIGTERM or Ctrl-C, and answer what came until then."""
         for port in (self._port, self._rest_port):
             bound(self._host, port).close()
-        print(
-            f"Passing gRPC at {self._host}:{self._port} on to {self._upstream}, "
-            f"REST at {self._host}:{self._rest_port} to {self._upstream_rest}",
-            flush=True,
+        config = uvicorn.Config(
+            self,
+            host=self._host,
+            port=self._rest_port,
+            lifespan="on",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            date_header=False,
+            timeout_graceful_shutdown=DRAIN,
         )
-        uvicorn.run(self, host=self._host, port=self._rest_port, log_config=None, access_log=False)
+        self._rest = _Server(config)
+        self._rest.leaving = self._close
+        self._rest.run()
 
     async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
         """The REST side, an ASGI application; gRPC begins and ends with it."""
@@ -77,11 +97,13 @@ class Gateway:
             await self._start()
             await send({"type": "lifespan.startup.complete"})
             await receive()
-            await self._stop()
+            await self._client.aclose()
+            await self._channel.close()
             await send({"type": "lifespan.shutdown.complete"})
         elif scope["type"] == "http":
             status, headers, body = await self._respond(scope, receive)
-            headers = [*headers, (b"content-length", str(len(body)).encode())]
+            if scope["method"] != "HEAD":
+                headers = [*headers, (b"content-length", str(len(body)).encode())]
             await send({"type": "http.response.start", "status": status, "headers": headers})
             await send({"type": "http.response.body", "body": body})
 
@@ -89,17 +111,26 @@ class Gateway:
         sizes = [(f"grpc.max_{way}_message_length", self._limit) for way in ("send", "receive")]
         self._channel = grpc.aio.insecure_channel(self._upstream, sizes)
         self._client = httpx.AsyncClient(
-            base_url=f"http://{self._upstream_rest}", timeout=None, trust_env=False
+            base_url=f"http://{self._upstream_rest}",
+            timeout=httpx.Timeout(60.0, connect=5.0),
+            limits=httpx.Limits(max_connections=None, keepalive_expiry=2.0),
+            trust_env=False,
         )
-        self._server = grpc.aio.server(options=[*sizes, ("grpc.so_reuseport", 0)])
+        self._server = grpc.aio.server(
+            options=[*sizes, ("grpc.so_reuseport", 0)], maximum_concurrent_rpcs=self._most
+        )
         self._server.add_generic_rpc_handlers((_Everything(self._pass_grpc),))
-        self._server.add_insecure_port(f"{self._host}:{self._port}")
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        self._server.add_insecure_port(f"{host}:{self._port}")
         await self._server.start()
+        print(
+            f"Passing gRPC at {host}:{self._port} on to {self._upstream}, "
+            f"REST at {host}:{self._rest_port} to {self._upstream_rest}",
+            flush=True,
+        )
 
-    async def _stop(self) -> None:
-        await self._server.stop(30.0)
-        await self._client.aclose()
-        await self._channel.close()
+    async def _close(self) -> None:
+        await self._server.stop(DRAIN)
 
     async def _pass_grpc(self, method: str, message: bytes, context: Any) -> bytes:
         call = self._channel.unary_unary(method)
@@ -113,8 +144,15 @@ class Gateway:
         except grpc.aio.AioRpcError as error:
             await context.abort(error.code(), error.details() or "")
         if method == PREDICT:
-            self._read_grpc(answer)
+            self._counted(self._read_grpc, answer)
         return answer
+
+    def _counted(self, read: Any, *messages: Any) -> None:
+        """Count verdicts; whatever an answer holds, it is passed on."""
+        try:
+            read(*messages)
+        except Exception as error:
+            log.warning("an answer was not counted: %r", error)
 
     def _read_grpc(self, answer: bytes) -> None:
         import tensorflow as tf
@@ -125,52 +163,67 @@ class Gateway:
             self._count(spec.name, spec.signature_name, verdicts)
 
     def _count(self, model: str, signature: str, verdicts: np.ndarray) -> None:
-        results = {"is_ood": verdicts}
-        self.metrics.answered(model, signature or DEFAULT_SIGNATURE, verdicts.size, results)
+        pair = (model, signature or DEFAULT_SIGNATURE)
+        if pair not in self._series and len(self._series) >= SERIES:
+            raise ValueError(f"there are {SERIES} models and signatures already")
+        self._series.add(pair)
+        self.metrics.answered(*pair, verdicts.size, {"is_ood": verdicts})
 
-    async def _respond(self, scope: dict[str, Any], receive: Any) -> tuple[int, list, bytes]:
+    async def _respond(self, scope: dict[str, Any], receive: Any) -> Answer:
         if scope["path"] == METRICS_PATH:
             kind = metrics.CONTENT_TYPE.encode()
             return 200, [(b"content-type", kind)], self.metrics.render([])
+        if self._going >= self._most:
+            return _error(429, "Too many requests at a time.")
+        self._going += 1
         try:
             return await self._pass_rest(scope, receive)
+        except httpx.TimeoutException:
+            return _error(504, f"{self._upstream_rest} did not answer in time.")
         except httpx.TransportError as error:
             log.warning("%s does not answer: %s", self._upstream_rest, error)
-            return 503, [], _error(f"{self._upstream_rest} does not answer.")
+            return _error(503, f"{self._upstream_rest} does not answer.")
+        finally:
+            self._going -= 1
 
-    async def _pass_rest(self, scope: dict[str, Any], receive: Any) -> tuple[int, list, bytes]:
-        parts, more = [], True
+    async def _pass_rest(self, scope: dict[str, Any], receive: Any) -> Answer:
+        parts, size, more = [], 0, True
         while more:
             message = await receive()
+            if message["type"] == "http.disconnect":
+                return _error(400, "The client has left.")
             parts.append(message.get("body", b""))
+            size += len(parts[-1])
             more = message.get("more_body", False)
-            if sum(map(len, parts)) > self._limit:
-                return 429, [], _error(f"A request may hold {self._limit} bytes, and no more.")
+            if size > self._limit:
+                return _error(429, f"A request may hold {self._limit} bytes, and no more.")
         path, query = scope["raw_path"].decode("latin-1"), scope["query_string"].decode("latin-1")
         headers = [h for h in scope["headers"] if h[0] not in _OWN_HEADERS]
         headers.append((b"accept-encoding", b"identity"))  # answers come plain, to be read
         body = b"".join(parts)
-        answer = await self._client.request(
-            scope["method"], f"{path}?{query}" if query else path, content=body, headers=headers
-        )
+        url = httpx.URL(str(self._client.base_url), raw_path=_target(path, query))
+        answer = await self._client.request(scope["method"], url, content=body, headers=headers)
         match = _PREDICT_PATH.fullmatch(path)
         if match is not None and answer.status_code == 200 and b"is_ood" in answer.content:
-            self._read_rest(unquote(match[1]), body, answer.content)
-        kept = [h for h in answer.headers.raw if h[0].lower() not in _OWN_HEADERS]
+            zipped = b"gzip" in dict(scope["headers"]).get(b"content-encoding", b"")
+            self._counted(self._read_rest, unquote(match[1]), body, zipped, answer.content)
+        dropped = _OWN_HEADERS | {b"content-encoding"}
+        if scope["method"] == "HEAD":
+            dropped = dropped - {b"content-length"}
+        kept = [(k.lower(), v) for k, v in answer.headers.raw if k.lower() not in dropped]
         return answer.status_code, kept, answer.content
 
-    def _read_rest(self, model: str, request: bytes, answer: bytes) -> None:
-        try:
-            signature = json.loads(request).get("signature_name", "")
-            found = json.loads(answer)
-            verdicts = (
-                found["outputs"]["is_ood"]
-                if "outputs" in found
-                else [row["is_ood"] for row in found["predictions"]]
-            )
-            self._count(model, signature, np.asarray(verdicts, bool))
-        except (ValueError, KeyError, TypeError) as error:
-            log.info("an answer of %s was not counted: %r", model, error)  # such as gzip
+    def _read_rest(self, model: str, request: bytes, zipped: bool, answer: bytes) -> None:
+        if zipped:
+            request = zlib.decompressobj(16 + zlib.MAX_WBITS).decompress(request, self._limit)
+        asked = json.loads(request, object_pairs_hook=_first_wins)
+        found = json.loads(answer)
+        verdicts = (
+            found["outputs"]["is_ood"]
+            if "outputs" in found
+            else [row["is_ood"] for row in found["predictions"]]
+        )
+        self._count(model, asked.get("signature_name", ""), np.asarray(verdicts, bool))
 
 
 class _Everything(grpc.GenericRpcHandler):
@@ -186,5 +239,24 @@ class _Everything(grpc.GenericRpcHandler):
         return grpc.unary_unary_rpc_method_handler(answer)
 
 
-def _error(text: str) -> bytes:
-    return json.dumps({"error": text}).encode()
+class _Server(uvicorn.Server):
+    """Closes gRPC with the first signal, while REST drains."""
+
+    leaving: Any
+
+    async def shutdown(self, sockets: Any = None) -> None:
+        await asyncio.gather(super().shutdown(sockets), self.leaving())
+
+
+def _target(path: str, query: str) -> bytes:
+    return (f"{path}?{query}" if query else path).encode("latin-1")
+
+
+def _first_wins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Of equal keys the first one counts, as in TF Serving."""
+    return dict(reversed(pairs))
+
+
+def _error(status: int, text: str) -> Answer:
+    headers = [(b"content-type", b"application/json")]
+    return status, headers, json.dumps({"error": text}).encode()

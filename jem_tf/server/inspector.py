@@ -32,29 +32,36 @@ class Inspector:
         self._manager, self._metrics_path = manager, metrics_path
         self._files = {f"/inspector/{file.name}": _read(file) for file in FILES.iterdir()}
         self._files["/"] = self._files["/inspector/index.html"]
+        self._known: dict[tuple[str, int], bytes] = {}  # what models say, as JSON
 
     def get(self, path: str) -> tuple[bytes, bytes] | None:
         """A body and its type; None where the inspector has nothing."""
         if path == MODELS:
-            return json.dumps(self._models()).encode(), b"application/json"
+            return self._models(), b"application/json"
         return self._files.get(path)
 
-    def _models(self) -> dict[str, Any]:
+    def _models(self) -> bytes:
         newest: dict[str, Any] = {}
         for servable in self._manager.servables():
             known = newest.setdefault(servable.name, servable)
             if servable.version > known.version:
                 newest[servable.name] = servable
-        models = [
-            {
-                "name": name,
-                "version": servable.version,
-                "facts": _json(servable.path / FACTS),
-                "examples": (_json(servable.path / EXAMPLES) or {}).get("instances", []),
-            }
-            for name, servable in newest.items()
-        ]
-        return {"metrics": self._metrics_path, "models": models}
+        present = {(name, servable.version): servable for name, servable in newest.items()}
+        self._known = {key: self._known.get(key) or _told(present[key]) for key in present}
+        models = b",".join(self._known.values())
+        return b'{"metrics": %s, "models": [%s]}' % (
+            json.dumps(self._metrics_path).encode(),
+            models,
+        )
+
+
+def _told(servable: Any) -> bytes:
+    """What a model says about itself, with nothing for what models of other tools lack."""
+    facts, request = _json(servable.path / FACTS), _json(servable.path / EXAMPLES)
+    name = {"name": servable.name, "version": servable.version}
+    return json.dumps(
+        {**name, "facts": facts or None, "examples": request.get("instances", [])}
+    ).encode()
 
 
 def _read(file: Path) -> tuple[bytes, bytes]:
@@ -62,9 +69,10 @@ def _read(file: Path) -> tuple[bytes, bytes]:
     return file.read_bytes(), kind.encode()
 
 
-def _json(file: Path) -> Any:
-    """What a file of a model holds; None for those of other tools, which need not have it."""
+def _json(file: Path) -> dict[str, Any]:
+    """What a file of a model holds, if it is there and holds that."""
     try:
-        return json.loads(file.read_text())
+        found = json.loads(file.read_text())
     except (OSError, ValueError):
-        return None
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -53,7 +53,7 @@ class App:
                     return
         if scope["type"] != "http":
             return
-        page = self._page(scope)
+        page = await self._page(scope)
         status, body, kind = (200, *page) if page else await self._respond(scope, receive)
         headers = [(b"content-type", kind), (b"content-length", str(len(body)).encode())]
         headers += inspector.HEADERS if page else []
@@ -64,10 +64,12 @@ class App:
             {"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body}
         )
 
-    def _page(self, scope: dict[str, Any]) -> tuple[bytes, bytes] | None:
+    async def _page(self, scope: dict[str, Any]) -> tuple[bytes, bytes] | None:
         if self._inspector is None or scope["method"] not in ("GET", "HEAD"):
             return None
-        return self._inspector.get(scope["path"])
+        if scope["path"] != inspector.MODELS:
+            return self._inspector.get(scope["path"])
+        return await asyncio.to_thread(self._inspector.get, scope["path"])  # reads files
 
     async def _respond(self, scope: dict[str, Any], receive: Any) -> tuple[int, bytes, bytes]:
         path, method = (

@@ -216,19 +216,17 @@ class Service:
         requests = defaultdict(list)
         for record in servable.warmup_records():
             kind = record.WhichOneof("log_type")
-            if kind == "predict_log":
-                request = record.predict_log.request
-                inputs = self._arrays(request)
-            elif kind in ("classify_log", "regress_log"):
+            if kind in ("predict_log", "classify_log", "regress_log"):
                 request = getattr(record, kind).request
-                definition = _on_examples(servable, request.model_spec.signature_name)
-                inputs = _inputs(definition, _examples(request.input))
-            else:
-                continue
-            requests[request.model_spec.signature_name].append(inputs)
+                requests[request.model_spec.signature_name].append(request)
 
         def replay(signature: str) -> None:
-            for inputs in requests[signature]:
+            for request in requests[signature]:
+                if hasattr(request, "inputs"):
+                    inputs = self._arrays(request)
+                else:
+                    definition = _on_examples(servable, signature)
+                    inputs = _inputs(definition, _examples(request.input))
                 servable.run(signature, inputs)
 
         with ThreadPoolExecutor(os.cpu_count()) as threads:

