@@ -2,6 +2,7 @@
 PYTHON ?= python3.11
 DATASET ?= digits
 RUN ?= runs/$(DATASET)
+WORKERS ?= 3  # of make test: more than cores, as some tests wait for servers and browsers
 BIN := .venv/bin
 STAMP := .venv/.stamp
 
@@ -45,7 +46,7 @@ browser: ## Chromium for the tests of pages, where this can be installed; they a
 	     chromium chromium-driver >/dev/null; } || true
 
 test: $(STAMP) browser ## the test suite
-	$(BIN)/pytest -n auto --maxprocesses 4 --dist loadfile
+	$(BIN)/pytest -n $(WORKERS) --dist loadfile
 
 test-slow: $(STAMP) ## the tests that train for minutes
 	$(BIN)/pytest -m slow -v

@@ -8,10 +8,23 @@ from jem_tf.version import VERSION
 # Importing registers the classes with Keras, so that it can load what was saved. Only the
 # `jem-tf` command goes without, to answer `--help` before TensorFlow is there.
 if Path(sys.argv[0]).name != "jem-tf":
+    from jem_tf import backbones, objectives
+    from jem_tf.composition import compose
     from jem_tf.export import export
     from jem_tf.model import JEM
     from jem_tf.replay import ReplayBuffer
     from jem_tf.sampling import MALA, SGLD, GaussianMixture, Uniform
 
 __version__ = VERSION
-__all__ = ["JEM", "MALA", "SGLD", "GaussianMixture", "ReplayBuffer", "Uniform", "export"]
+__all__ = [
+    "JEM",
+    "MALA",
+    "SGLD",
+    "GaussianMixture",
+    "ReplayBuffer",
+    "Uniform",
+    "backbones",
+    "compose",
+    "export",
+    "objectives",
+]

@@ -14,6 +14,17 @@ from typing import Any
 from jem_tf import commands
 from jem_tf.server import flags
 
+OBJECTIVES = (  # those of `jem_tf.objectives`, without TensorFlow
+    "joint",
+    "factored",
+    "igebm",
+    "hdge",
+    "nce",
+    "fce",
+    "dual_adversarial",
+    "cross_entropy",
+)
+
 EXAMPLES = {
     "": """\
         jem-tf demo                                  the whole story in minutes
@@ -119,7 +130,7 @@ def make_parser() -> argparse.ArgumentParser:
     sub.add_argument(
         "--recipe", help="named settings: digits, fashion_mnist, image, tabular, paper"
     )
-    sub.add_argument("--objective", help="joint (default) or cross_entropy")
+    sub.add_argument("--objective", help=f"what is learned: {', '.join(OBJECTIVES)}")
     sub.add_argument("--epochs", type=_positive, help="passes over the data")
     sub.add_argument("--batch-size", type=_positive, help="rows, and chains, in a step")
     sub.add_argument("--learning-rate", type=_rate, help="Adam's")

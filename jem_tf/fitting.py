@@ -21,6 +21,7 @@ class Fitting(keras.Model):
 
     backbone: Any
     sampler: Any
+    objective: Any
     buffer: Any
     start: Any
     progress: Any
@@ -60,6 +61,14 @@ class Fitting(keras.Model):
             wanted = 1 if self.buffer.filled else min(wanted, inputs.BATCHES)
             seen, x = inputs.look_ahead(x, wanted)
         summary = self._prepare(seen, need_labels=True)
+        with self.distribute_strategy.scope():
+            self.objective.check(summary)
+            self.objective.prepare(self, summary)
+        if not self.objective.chains:
+            history = super().fit(x, y, batch_size, epochs, **kwargs)
+            if self.sampler.tunes:  # nothing has tuned it: one that suits the network now
+                self.progress.assign(step_size=np.float32(self.careful_step_size()))
+            return history
         batch = -(-summary.batch // self.distribute_strategy.num_replicas_in_sync)
         if not self.buffer.filled or self.buffer.outgrown(batch):
             per_epoch = inputs.batches_per_epoch(

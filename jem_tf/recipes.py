@@ -8,10 +8,11 @@ from typing import Any
 
 import keras
 
-from jem_tf import backbones
+from jem_tf import backbones, objectives
 from jem_tf.checks import check_known
 from jem_tf.data import Dataset
 from jem_tf.model import JEM
+from jem_tf.objectives.chains import Chains
 from jem_tf.replay import ReplayBuffer
 from jem_tf.sampling import SGLD
 
@@ -63,16 +64,24 @@ class Recipe:
         average = {} if self.ema is None else {"use_ema": True, "ema_momentum": self.ema}
         return keras.optimizers.Adam(rate, clipnorm=self.clip_norm, **average)
 
-    def model(self, data: Dataset, seed: int | None = None) -> JEM:
+    def objective(self, name: str) -> objectives.Objective:
+        """The objective `name`; those with chains get this recipe's settings of them."""
+        options: dict[str, Any] = {}
+        if issubclass(objectives.OBJECTIVES.get(name, objectives.Objective), Chains):
+            options = {"weight": self.generative_weight, "lag": self.lag}
+            if self.energy_penalty > 0:
+                options["energy_penalty"] = self.energy_penalty
+        return objectives.get(name, **options)
+
+    def model(self, data: Dataset, seed: int | None = None, objective: str = "joint") -> JEM:
         """A JEM for `data`, not compiled."""
+        learned = self.objective(objective)
         return JEM(
             self.network(data),
             sampler=SGLD(self.steps, self.step_size, self.noise, self.clip),
-            buffer=ReplayBuffer(self.capacity, self.reinit_probability),
-            input_noise=self.input_noise,
-            generative_weight=self.generative_weight,
-            lag=self.lag,
-            energy_penalty=self.energy_penalty,
+            buffer=ReplayBuffer(self.capacity, self.reinit_probability, learned.by_class),
+            input_noise=0.0 if objective == "cross_entropy" else self.input_noise,
+            objective=learned,
             seed=seed,
         )
 

@@ -120,9 +120,11 @@ class ReplayBuffer(State):
         x = tf.where(_like(anew, old), start.draw(n, seeds[2], labels), old)
         return Draw(x, slots, tf.where(anew, tf.zeros_like(age), age), labels)
 
-    def peek(self, n: tf.Tensor | int, seed: tf.Tensor) -> tf.Tensor:
-        """At most `n` chains of this replica as they are."""
-        return tf.gather(self["chains"], self._slots(tf.minimum(n, self["age"].shape[0]), seed))
+    def peek(self, n: tf.Tensor | int, seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor | None]:
+        """At most `n` chains of this replica as they are, and their classes if they have any."""
+        slots = self._slots(tf.minimum(n, self["age"].shape[0]), seed)
+        labels = tf.gather(self["labels"], slots) if self.per_class else None
+        return tf.gather(self["chains"], slots), labels
 
     def mean_age(self) -> tf.Tensor:
         """Mean number of sampler steps that the chains of this replica have behind them."""

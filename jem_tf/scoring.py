@@ -26,6 +26,7 @@ class Scoring:
     sampler: Any
     start: Any
     progress: Any
+    objective: Any
     num_classes: int
     example_shape: tuple[int, ...]
     built: bool
@@ -40,6 +41,15 @@ class Scoring:
 
         labels = y if y is None or not tf.executing_eagerly() else self._labels(y, len(x), "y")
         return self._batched("energy", run, batch_size, x, labels)
+
+    def log_density(self, x: Any, batch_size: int = BATCH_SIZE) -> Any:
+        """log p(x), normalised; `[n]`. For objectives that learn Z: `nce` and `fce`."""
+        if not self.objective.normalised:
+            raise ValueError(
+                "Only nce and fce learn Z. `-energy(x)` is log p(x) + log Z, and `jem-tf loglik` "
+                f"estimates Z. Received: a model of {type(self.objective).__name__}"
+            )
+        return -self.energy(x, batch_size=batch_size) - float(self.objective.log_z)
 
     def ood_score(self, x: Any, kind: str = "gradient_norm", batch_size: int = BATCH_SIZE) -> Any:
         """How typical each row of `x` is, higher for inputs like the training data; `[n]`.

@@ -16,14 +16,13 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from jem_tf import distribute, pictures, runs
+from jem_tf import distribute, objectives, pictures, runs
 from jem_tf.callbacks import DivergenceGuard, Resume, SampleGrid
+from jem_tf.checks import check_known
 from jem_tf.data import Dataset
 from jem_tf.model import JEM
 from jem_tf.recipes import Recipe
 from jem_tf.version import VERSION
-
-OBJECTIVES = ("joint", "cross_entropy")
 
 
 def train(
@@ -45,19 +44,15 @@ def train(
     `config.json`, `log.csv` (a line each epoch), `events.jsonl` (what the `DivergenceGuard` had to
     do, if anything), `chains/` (pictures of the buffer, ten over the run), `checkpoints/` (every
     `save_seconds`), `model.keras` and `samples.png` (ten of each class). With
-    `objective="cross_entropy"` the backbone is trained as a plain classifier, with the same
-    settings, and saved as a JEM to compare with. `source` is
-    what `data.load` needs to find the data again. With `resume`, the run in `out` goes on from
-    its last checkpoint, if there is one and it has these settings, or `force` says to go on all
-    the same. With a `strategy` of several workers, each calls this with the same settings; the
-    first one writes, and all read `out`.
+    `objective="cross_entropy"` the same network is trained as a plain classifier, to compare
+    with. `source` is what `data.load` needs to find the data again. With `resume`, the run in
+    `out` goes on from its last checkpoint, if there is one and it has these settings, or `force`
+    says to go on all the same. With a `strategy` of several workers, each calls this with the same
+    settings; the first one writes, and all read `out`.
     """
     strategy = strategy or tf.distribute.get_strategy()
     worker = distribute.worker(strategy)
-    if objective not in OBJECTIVES:
-        raise ValueError(f"`objective` must be one of {OBJECTIVES}. Received: {objective!r}")
-    if objective != "joint" and distribute.is_multi_worker(strategy):
-        raise ValueError(f"More than one worker train a JEM only. Received: {objective!r}")
+    check_known("objective", objective, objectives.OBJECTIVES)
     out = Path(out)
     config = {
         "version": VERSION,
@@ -83,10 +78,8 @@ def train(
     keras.utils.set_random_seed(seed)
     steps = -(-len(data.train) // recipe.batch_size)
     with strategy.scope():
-        model = recipe.model(data, seed)
-        trained: keras.Model = model if objective == "joint" else model.backbone
-        loss = None if objective == "joint" else keras.losses.SparseCategoricalCrossentropy(True)
-        trained.compile(recipe.optimizer(steps), loss=loss, metrics=["accuracy"])
+        model = recipe.model(data, seed, objective)
+        model.compile(recipe.optimizer(steps), metrics=["accuracy"])
     model.adapt(data.batches("train", recipe.batch_size))
     if worker == 0:
         if out.exists() and not going_on:  # now that nothing is left to go wrong but the training
@@ -96,15 +89,15 @@ def train(
     _check_agreement(distribute.everyones(strategy, config))
     saver = Resume(out / "checkpoints", save_seconds)
     callbacks: list[keras.callbacks.Callback] = []
-    if objective == "joint":
+    if model.objective.chains:
         callbacks.append(DivergenceGuard(log=out / "events.jsonl" if worker == 0 else None))
     if worker == 0:
-        if objective == "joint" and len(data.shape) == 3:
+        if model.objective.chains and len(data.shape) == 3:
             callbacks.append(SampleGrid(out / "chains", every=max(1, recipe.epochs // 10)))
         _write_log(out / "log.csv", saver.history)
         callbacks.append(keras.callbacks.CSVLogger(out / "log.csv", append=True))
     begin = time.monotonic()
-    trained.fit(
+    model.fit(
         data.epochs(recipe.batch_size, seed, saver.epoch, recipe.augment),
         steps_per_epoch=steps,
         validation_data=data.batches("validation", recipe.batch_size),

@@ -49,7 +49,8 @@ class Watching(keras.Model):
         zero = [g if g is None else tf.where(fine, g, tf.zeros_like(g)) for g in gradients]
         return zero, norm
 
-    def _watch(self, samples: tf.Tensor, **values: tf.Tensor) -> None:
+    def watch(self, samples: tf.Tensor, **values: tf.Tensor) -> None:
+        """Take the vital signs of a step into the means."""
         low, high = self.start["low"], self.start["high"]
         unit = (samples - (low + high) / 2.0) / self.start.scale
         squares, count = tf.unstack(

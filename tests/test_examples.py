@@ -51,6 +51,17 @@ def test_two_moons(tmp_path):
     assert (tmp_path / "moons.png").stat().st_size > 10_000
 
 
+def test_mixture(tmp_path):
+    """A mixture of Gaussians as an energy-based model is the mixture, by SciPy."""
+    text = run("mixture", tmp_path)
+    found = [float(v) for v in re.findall(r"differ from SciPy's by at most (\S+)", text)]
+    assert len(found) == 2 and max(found) < 1e-3
+    learned, best = map(float, re.search(r"log p\(x\) (\S+), of .* (\S+)", text).groups())
+    assert learned == pytest.approx(best, abs=0.05)
+    shares = re.search(r"shares (\S+) and", text)
+    assert float(shares[1]) == pytest.approx(0.4, abs=0.1)  # few chains cross between the two
+
+
 def test_every_example_is_tested():
     names = {path.stem for path in EXAMPLES.glob("*.py")}
     assert names == {name[5:] for name in globals() if name.startswith("test_")} - {

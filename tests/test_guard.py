@@ -121,6 +121,7 @@ def test_a_healthy_training_is_not_touched(make_model, blobs):
     assert guard.events == []
 
 
+@pytest.mark.slow
 def test_replicas_are_taken_back_each_to_its_own_chains(mirrored, make_model, blobs):
     with mirrored.scope():
         model = make_model()
@@ -228,7 +229,10 @@ def test_watching_costs_little():
 def test_a_step_size_that_throws_chains_out_becomes_a_careful_one(make_model, blobs):
     """And stays one: what was learned about it is not taken back."""
     guard = DivergenceGuard(every=5)
-    model = make_model(sampler=jem_tf.SGLD(3, step_size=1e4, noise=0.01), lag=1e9)
+    model = make_model(
+        sampler=jem_tf.SGLD(3, step_size=1e4, noise=0.01),
+        objective=jem_tf.objectives.Joint(lag=1e9),
+    )
     model.adapt(blobs[0])
     model.fit(*blobs, batch_size=50, epochs=60, verbose=0, callbacks=[guard])
     factors = [e["message"].partition("steps x ")[2] for e in guard.events]

@@ -47,7 +47,10 @@ def toy(**options):
 
 @pytest.mark.parametrize(
     "sampler",
-    [jem_tf.SGLD(20, step_size=0.003, noise="tied"), jem_tf.MALA(20, step_size=0.01)],
+    [
+        jem_tf.SGLD(20, step_size=0.003, noise="tied"),
+        pytest.param(jem_tf.MALA(20, step_size=0.01), marks=pytest.mark.slow),
+    ],
     ids=["sgld", "mala"],
 )
 def test_training_reaches_the_true_densitys_likelihood(sampler):

@@ -9,6 +9,7 @@ import tensorflow as tf
 from scipy.special import logsumexp
 
 import jem_tf
+from jem_tf.objectives import Joint
 
 LOGS = {"loss", "classification_loss", "generative_loss", "energy_data", "energy_samples"}
 
@@ -70,7 +71,10 @@ OPTIONS = {
 }
 
 
-@pytest.mark.parametrize("option", OPTIONS)
+@pytest.mark.parametrize(
+    "option",
+    [pytest.param(o, marks=pytest.mark.slow if o == "xla" else ()) for o in OPTIONS],
+)
 def test_fit_works_with_the_options_of_compile(option, make_model, blobs):
     model = make_model(compiled=False)
     settings = {"optimizer": keras.optimizers.Adam(1e-2), **OPTIONS[option]}
@@ -91,7 +95,7 @@ def test_averaged_weights_replace_the_raw_ones_at_the_end(make_model, blobs):
 def test_logs_are_the_losses_they_name(weight, make_model, blobs):
     """`evaluate` against the same numbers from logits, by SciPy."""
     x, y = blobs
-    model = make_model(generative_weight=weight)
+    model = make_model(objective=Joint(weight))
     model.fit(x, y, batch_size=50, epochs=2, verbose=0)
     logs = model.evaluate(x, y, batch_size=300, verbose=0, return_dict=True)
     logits = model.predict(x, verbose=0)
@@ -115,7 +119,7 @@ def test_learning_the_density_waits_for_stuck_chains(make_model, blobs):
         keras.utils.set_random_seed(1)
         model = make_model(
             sampler=jem_tf.SGLD(1, step_size=1e-9, noise=0),
-            lag=lag,
+            objective=Joint(lag=lag),
             optimizer=keras.optimizers.SGD(0.05),
         )
         logs = model.fit(x, y, batch_size=100, epochs=60, verbose=0).history
@@ -127,7 +131,7 @@ def test_learning_the_density_waits_for_stuck_chains(make_model, blobs):
 
 def test_without_generative_weight_the_update_is_that_of_a_classifier(make_model, blobs):
     x, y = blobs
-    model = make_model(generative_weight=0.0, input_noise=0.0, optimizer=keras.optimizers.SGD(0.1))
+    model = make_model(objective=Joint(0.0), input_noise=0.0, optimizer=keras.optimizers.SGD(0.1))
     plain = keras.models.clone_model(model.backbone)
     plain.set_weights(model.backbone.get_weights())
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
@@ -284,12 +288,13 @@ def test_input_noise_has_its_size_in_units_of_the_data(make_model, blobs):
     x = np.zeros((4000, 2), np.float32)
     seen = []
 
-    class Watching(jem_tf.JEM):
-        def _forward(self, x, samples):
+    class Watching(Joint):
+        def loss(self, model, batch, x, contrast):
             seen.append(x)
-            return super()._forward(x, samples)
+            return super().loss(model, batch, x, contrast)
 
-    model = Watching(make_model(compiled=False).backbone, jem_tf.SGLD(1), input_noise=0.2)
+    backbone = make_model(compiled=False).backbone
+    model = jem_tf.JEM(backbone, jem_tf.SGLD(1), objective=Watching(), input_noise=0.2)
     model.adapt(np.array([[-1.0, -5.0], [1.0, 5.0]], np.float32))
     model.compile("sgd", run_eagerly=True)
     model.fit(x, np.zeros(4000, int), batch_size=4000, verbose=0)

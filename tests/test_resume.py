@@ -70,11 +70,11 @@ def same(one, other):
     [
         ("jem", 1, None),
         ("jem", 7, None),
-        ("jem", 17, None),
-        ("jem", 6, signal.SIGTERM),
+        pytest.param("jem", 17, None, marks=pytest.mark.slow),
+        pytest.param("jem", 6, signal.SIGTERM, marks=pytest.mark.slow),
         ("jem", 9, signal.SIGTERM),
-        ("jem", 18, signal.SIGINT),
-        ("plain", 9, None),
+        pytest.param("jem", 18, signal.SIGINT, marks=pytest.mark.slow),
+        pytest.param("plain", 9, None, marks=pytest.mark.slow),
         ("plain", 6, signal.SIGTERM),
     ],
 )
@@ -99,6 +99,7 @@ def test_the_weights_are_the_same_bit_for_bit(kind, stop, number, make_model, bl
     assert history == expected
 
 
+@pytest.mark.slow
 def test_epochs_of_a_data_set_depend_on_their_number_only():
     digits = jem_tf.data.load("digits")
     for augment in (False, True):

@@ -13,7 +13,7 @@ import jem_tf
         {},
         {"sampler": jem_tf.MALA(2, 1e-2), "start": jem_tf.GaussianMixture(rank=1)},
         {"buffer": jem_tf.ReplayBuffer(64, 0.1, per_class=True), "input_noise": 0.3},
-        {"generative_weight": 0.2, "lag": 3.0},
+        {"objective": jem_tf.objectives.Joint(0.2, 3.0)},
     ],
     ids=["default", "mala", "per_class", "weight"],
 )

@@ -184,6 +184,7 @@ def test_a_killed_worker_comes_back_and_the_run_completes(tmp_path):
 CLUSTER = Path(__file__).parents[1] / "examples" / "cluster"
 
 
+@pytest.mark.slow
 def test_the_slurm_script_starts_workers_that_find_each_other(small, tmp_path):
     """With a SLURM of two tasks on this machine, in a few lines of shell."""
     bin = tmp_path / "bin"

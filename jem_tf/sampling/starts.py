@@ -65,14 +65,18 @@ class GaussianMixture(Uniform):
     ```
 
     The covariance of a class is exact in its `rank` largest directions and diagonal in the rest,
-    so large images stay cheap; inputs with at most `rank` values get the full covariance.
+    so large images stay cheap; inputs with at most `rank` values get the full covariance. Each
+    value has at least the standard deviation `floor`, in half ranges of the data: with one above
+    zero there is a density everywhere, `log_density`.
     """
 
-    def __init__(self, rank: int = 64, **kwargs: Any):
+    def __init__(self, rank: int = 64, floor: float = 0.0, **kwargs: Any):
         super().__init__(**kwargs)
         if not isinstance(rank, int) or rank < 1:
             raise ValueError(f"`rank` must be a positive integer. Received: rank={rank!r}")
-        self.rank = rank
+        if not floor >= 0:
+            raise ValueError(f"`floor` must not be negative. Received: floor={floor!r}")
+        self.rank, self.floor = rank, float(floor)
 
     def adapt(
         self,
@@ -87,7 +91,10 @@ class GaussianMixture(Uniform):
         everything = x.reshape(len(x), -1)
         fits = [self._fit(g if len(g) > 1 else everything) for g in groups]
         mean, factor, residual = (np.stack(part).astype(np.float32) for part in zip(*fits))
-        share = np.asarray([len(g) for g in groups], np.float32) / max(1, (rows >= 0).sum())
+        least = self.floor * self.scale.numpy().reshape(1, -1)
+        residual = np.sqrt(residual**2 + least**2).astype(np.float32)
+        share = np.asarray([len(g) for g in groups]) / max(1, (rows >= 0).sum())
+        share = share.astype(np.float32)
         self.assign(mean=mean, factor=factor, residual=residual, share=share)
 
     def _fit(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -113,5 +120,19 @@ class GaussianMixture(Uniform):
         x = mean + tf.einsum("nr,nrd->nd", along, factor) + residual * rest
         return tf.reshape(x, [n, *self["low"].shape])
 
+    def log_density(self, x: tf.Tensor) -> tf.Tensor:
+        """log q(x), normalised; `[n]`."""
+        if self.floor == 0:
+            raise ValueError("A GaussianMixture has a density with `floor` above 0. Received: 0")
+        from tensorflow_probability import distributions
+
+        parts = distributions.MultivariateNormalDiagPlusLowRankCovariance(
+            self["mean"],
+            self["residual"] ** 2,
+            tf.linalg.matrix_transpose(self["factor"]),
+        )
+        rows = tf.reshape(x, [tf.shape(x)[0], 1, self["mean"].shape[1]])
+        return tf.reduce_logsumexp(tf.math.log(self["share"]) + parts.log_prob(rows), axis=1)
+
     def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "rank": self.rank}
+        return {**super().get_config(), "rank": self.rank, "floor": self.floor}

@@ -62,6 +62,7 @@ def test_neighbours_find_copies():
     assert fresh.samples == pytest.approx(fresh.test, rel=0.1)
 
 
+@pytest.mark.slow
 def test_small_classifier_orders_data_before_noise():
     digits = data.load("digits")
     x, y = digits.arrays("train")

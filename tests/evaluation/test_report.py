@@ -140,7 +140,7 @@ def colours(rng):
     return {"x_train": x, "y_train": y, "x_test": x[:60], "y_test": test, "class_names": names}
 
 
-@pytest.mark.parametrize("make", [tables, colours])
+@pytest.mark.parametrize("make", [tables, pytest.param(colours, marks=pytest.mark.slow)])
 def test_all_kinds_of_data_are_reported(make, tmp_path, capsys):
     np.savez(tmp_path / "rows.npz", **make(np.random.default_rng(0)))
     flags = ["--epochs", "1", "--batch-size", "32", "--steps", "1", "--out", str(tmp_path / "run")]

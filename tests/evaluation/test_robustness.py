@@ -77,6 +77,7 @@ def test_every_attack_succeeds_on_a_plain_network(kind, network):
     assert curve.warnings == []
 
 
+@pytest.mark.slow
 def test_sane_attacks_raise_no_alarm(network):
     model, x, y = network
     curves = [
@@ -86,6 +87,7 @@ def test_sane_attacks_raise_no_alarm(network):
     assert robustness.compare(curves) == []
 
 
+@pytest.mark.slow
 def test_masked_gradients_are_noticed(network):
     """Rounding the input hides the gradient from PGD, not from the boundary attack."""
     model, x, y = network

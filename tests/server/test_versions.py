@@ -42,7 +42,8 @@ def states(client, name="m"):
     return {int(row["version"]): row["state"] for row in rows}
 
 
-def test_twenty_swaps_under_load_fail_no_request(rules, serve, tmp_path):
+@pytest.mark.parametrize("swaps", [6, pytest.param(20, marks=pytest.mark.slow)])
+def test_swaps_under_load_fail_no_request(swaps, rules, serve, tmp_path):
     """16 clients over gRPC and REST; each answer is of a version that was served at that time."""
     base = tmp_path / "m"
     base.mkdir()
@@ -75,7 +76,7 @@ def test_twenty_swaps_under_load_fail_no_request(rules, serve, tmp_path):
     for thread in threads:
         thread.start()
     try:
-        for version in range(2, 22):
+        for version in range(2, 2 + swaps):
             before = time.monotonic()
             copy(rules, base, version)
             until(lambda v=version: states(client).get(v) == "AVAILABLE")
@@ -89,7 +90,7 @@ def test_twenty_swaps_under_load_fail_no_request(rules, serve, tmp_path):
     assert not failures, failures[:3]
     if running:  # versions that have gone have taken their threads with them
         assert len(os.listdir("/proc/self/task")) < running + 80
-    assert len({version for *_, version in answers}) == 21 and len(answers) > 200
+    assert len({version for *_, version in answers}) == swaps + 1 and len(answers) > 10 * swaps
     for begin, end, version in answers:
         first, last = live[version]
         assert end >= first and (last is None or begin <= last)

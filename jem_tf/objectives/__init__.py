@@ -1,0 +1,55 @@
+"""How a batch becomes a loss, one file for each member of the family."""
+
+from typing import Any
+
+from jem_tf.checks import check_known
+from jem_tf.objectives.cross_entropy import CrossEntropy
+from jem_tf.objectives.dual_adversarial import DualAdversarial
+from jem_tf.objectives.factored import Factored
+from jem_tf.objectives.fce import FCE
+from jem_tf.objectives.flow import Flow
+from jem_tf.objectives.hdge import HDGE
+from jem_tf.objectives.igebm import IGEBM
+from jem_tf.objectives.joint import Joint
+from jem_tf.objectives.nce import NCE
+from jem_tf.objectives.objective import Batch, Objective, Terms
+
+OBJECTIVES = {
+    "joint": Joint,
+    "factored": Factored,
+    "igebm": IGEBM,
+    "hdge": HDGE,
+    "nce": NCE,
+    "fce": FCE,
+    "dual_adversarial": DualAdversarial,
+    "cross_entropy": CrossEntropy,
+}
+
+
+def get(objective: str | Objective | None, **options: Any) -> Objective:
+    """An objective by its name, made with `options`; or itself."""
+    if isinstance(objective, Objective):
+        return objective
+    name = "joint" if objective is None else objective
+    if not isinstance(name, str):
+        raise TypeError(f"`objective` must be a name or an Objective. Received: {objective!r}")
+    check_known("objective", name, OBJECTIVES)
+    return OBJECTIVES[name](**options)
+
+
+__all__ = [
+    "FCE",
+    "HDGE",
+    "IGEBM",
+    "NCE",
+    "OBJECTIVES",
+    "Batch",
+    "CrossEntropy",
+    "DualAdversarial",
+    "Factored",
+    "Flow",
+    "Joint",
+    "Objective",
+    "Terms",
+    "get",
+]

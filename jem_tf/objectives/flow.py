@@ -1,0 +1,169 @@
+"""A normalising flow (RealNVP): a distribution with samples and an exact density, as a Keras layer.
+
+Not here: what it is for (`nce.py`, `fce.py`). Affine couplings of TensorFlow Probability, whose
+shifts and scales are small Keras networks.
+"""
+
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from jem_tf.state import State
+
+
+@keras.saving.register_keras_serializable("jem_tf")
+class Flow(State):
+    """RealNVP over flattened inputs, first fitted to data by its likelihood.
+
+    Args:
+        couplings: how many layers, which change one half of the values in turn.
+        width: of the hidden layers.
+        steps, batch_size, learning_rate: of the fit.
+        floor: noise added to the data in it, in half ranges: without, values that are always
+            the same would have an infinite density.
+    """
+
+    def __init__(
+        self,
+        couplings: int = 6,
+        width: int = 64,
+        steps: int = 1000,
+        batch_size: int = 256,
+        learning_rate: float = 2e-3,
+        floor: float = 0.05,
+        seed: int = 0,
+        **kwargs: Any,
+    ):
+        super().__init__(**kwargs)
+        self.settings: dict[str, Any] = {
+            "couplings": couplings,
+            "width": width,
+            "steps": steps,
+            "batch_size": batch_size,
+            "learning_rate": learning_rate,
+            "floor": floor,
+            "seed": seed,
+        }
+        for name, value in self.settings.items():
+            if name not in ("floor", "seed") and not value > 0:
+                raise ValueError(f"`{name}` must be positive. Received: {name}={value!r}")
+        self.networks: list[keras.Model] = []
+
+    @property
+    def flow_weights(self) -> list[Any]:
+        """What is learned, by whoever holds the flow."""
+        return [weight for network in self.networks for weight in network.weights]
+
+    @property
+    def adapted(self) -> bool:
+        return "middle" in self
+
+    def adapt(self, x: np.ndarray, y: Any = None, classes: int = 0, bounds: Any = None) -> None:
+        """Fit to rows `x`."""
+        rows = x.reshape(len(x), -1).astype(np.float32)
+        if rows.shape[1] < 2:
+            raise ValueError(f"A flow needs two values or more. Received: shape {x.shape[1:]}")
+        low, high = rows.min(0), rows.max(0)
+        half = np.where(high > low, (high - low) / 2, 1.0)
+        floor = self.settings["floor"]
+        size = np.sqrt(rows.var(0) + (floor * half) ** 2)
+        shape = np.asarray(x.shape[1:], np.int32)
+        self.assign(middle=rows.mean(0), size=size.astype(np.float32), shape=shape)
+        self._make()
+        self._fit(rows, (floor * half).astype(np.float32))
+
+    def build_from_config(self, config: dict[str, Any]) -> None:
+        pass
+
+    def _make(self) -> None:
+        """The couplings' networks, for the inputs that `adapt` has seen."""
+        d, width = self["middle"].shape[0], self.settings["width"]
+        self._static_shape = tuple(int(n) for n in self["shape"].numpy())
+        keep = d // 2
+        for i in range(self.settings["couplings"]):
+            taken = keep if i % 2 == 0 else d - keep
+            seed = self.settings["seed"] + 10 * i
+            seeds = [keras.initializers.GlorotUniform(seed + j) for j in (0, 1)]
+            network = keras.Sequential(
+                [
+                    keras.Input((taken,)),
+                    keras.layers.Dense(width, "silu", kernel_initializer=seeds[0]),
+                    keras.layers.Dense(width, "silu", kernel_initializer=seeds[1]),
+                    keras.layers.Dense(2 * (d - taken), kernel_initializer="zeros"),
+                ]
+            )
+            network.trainable = False  # by the optimizer of a model that holds the flow
+            self.networks.append(network)
+
+    def _distribution(self) -> Any:
+        import tensorflow_probability as tfp
+
+        bijectors, distributions = tfp.bijectors, tfp.distributions
+        d = self["middle"].shape[0]
+        layers = [bijectors.Shift(self["middle"]), bijectors.Scale(self["size"])]
+        for i, network in enumerate(self.networks):
+            taken = d // 2 if i % 2 == 0 else d - d // 2
+            layers.append(
+                bijectors.RealNVP(
+                    num_masked=taken if i % 2 == 0 else -taken,
+                    shift_and_log_scale_fn=_coupling(network),
+                )
+            )
+        base = distributions.MultivariateNormalDiag(tf.zeros([d]), tf.ones([d]))
+        return distributions.TransformedDistribution(base, bijectors.Chain(layers))
+
+    def draw(self, n: Any, seed: Any, labels: Any = None) -> tf.Tensor:
+        """`n` samples, through which gradients reach the flow."""
+        flat = self._distribution().sample(n, seed=tf.convert_to_tensor(seed))
+        return tf.reshape(flat, [n, *self._static_shape])
+
+    def log_density(self, x: tf.Tensor) -> tf.Tensor:
+        """log q(x), normalised; `[n]`."""
+        flat = tf.reshape(x, [tf.shape(x)[0], self["middle"].shape[0]])
+        return self._distribution().log_prob(flat)
+
+    def _fit(self, rows: np.ndarray, noise: np.ndarray) -> None:
+        optimizer = keras.optimizers.Adam(
+            keras.optimizers.schedules.CosineDecay(
+                self.settings["learning_rate"], self.settings["steps"]
+            ),
+            clipnorm=1.0,
+        )
+        weights = self.flow_weights
+        optimizer.build(weights)
+        data, count = tf.constant(rows), len(rows)
+
+        def step(index: tf.Tensor) -> None:
+            seeds = tf.random.split(tf.stack([self.settings["seed"], index]), 2)
+            size = [self.settings["batch_size"]]
+            chosen = tf.random.stateless_uniform(size, seeds[0], 0, count, tf.int32)
+            x = tf.gather(data, chosen)
+            x += noise * tf.random.stateless_normal(tf.shape(x), seeds[1])
+            with tf.GradientTape() as tape:
+                tape.watch([weight.value for weight in weights])
+                loss = -tf.reduce_mean(self.log_density(x))
+            gradients = tape.gradient(loss, [weight.value for weight in weights])
+            optimizer.apply_gradients(zip(gradients, weights))
+
+        strategy = tf.distribute.get_strategy()
+        together = tf.function(lambda index: strategy.run(step, (index,)))  # the same on each
+        for index in tf.range(self.settings["steps"]):
+            together(index)
+
+    def load_own_variables(self, store: Any) -> None:
+        super().load_own_variables(store)
+        if not self.networks:
+            self._make()  # before Keras loads their weights
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), **self.settings}
+
+
+def _coupling(network: keras.Model) -> Any:
+    def shift_and_log_scale(x: tf.Tensor, units: int, **_: Any) -> tuple[tf.Tensor, tf.Tensor]:
+        shift, scale = tf.split(network(x), 2, axis=-1)
+        return shift, 2.0 * tf.tanh(scale / 2.0)  # a coupling stretches by at most exp(2)
+
+    return shift_and_log_scale

@@ -1,0 +1,39 @@
+"""IGEBM (Du and Mordatch, 2019): an energy-based model alone, with no classifier in the loss."""
+
+from typing import Any
+
+import keras
+
+from jem_tf.objectives.chains import Chains
+
+
+@keras.saving.register_keras_serializable("jem_tf")
+class IGEBM(Chains):
+    """An energy-based model of inputs, of p(x) or of p(x | y), with small energies.
+
+    ```python
+    JEM(backbones.convnet(shape, 10, spectral=True), objective=IGEBM())      # p(x)
+    JEM(backbone, objective=IGEBM(conditional=True))                         # p(x | y)
+    ```
+
+    Args:
+        conditional: learn p(x | y); else labels are not used, and single logits mean nothing.
+        energy_penalty: their regularisation of energies, weight 1 there, for networks with spectral
+            norm; smaller here.
+    """
+
+    classifies = False
+
+    def __init__(
+        self,
+        conditional: bool = False,
+        weight: float = 1.0,
+        lag: float = 10.0,
+        energy_penalty: float = 0.01,
+        **kwargs: Any,
+    ):
+        super().__init__(weight, lag, energy_penalty, **kwargs)
+        self.conditional = self.by_class = self.needs_labels = bool(conditional)
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "conditional": self.conditional}

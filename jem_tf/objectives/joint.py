@@ -1,0 +1,16 @@
+"""JEM: log p(x, y) = log p(y | x) + log p(x), the paper's objective."""
+
+import keras
+
+from jem_tf.objectives.chains import Chains
+
+
+@keras.saving.register_keras_serializable("jem_tf")
+class Joint(Chains):
+    """Cross-entropy, and the marginal p(x) by contrast with its own samples.
+
+    ```python
+    JEM(backbone)                                             # the paper's, w = 1
+    JEM(backbone, objective=Joint(weight=0.2, lag=20.0))
+    ```
+    """
