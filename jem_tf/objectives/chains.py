@@ -66,17 +66,17 @@ class Chains(Objective):
         logits = both[:n]
         if self.classifies and not model.one_pass:
             logits = model.backbone(x, training=True)
-        f_samples = maths.log_density(both[n:], contrast.draw.labels)
-        return self._terms(model, batch, logits, self._density(batch, both[:n]), f_samples)
+        f = self._density(both, batch.targets, contrast.draw.labels)
+        return self._terms(model, batch, logits, f[:n], f[n:])
 
     def test(self, model: Any, batch: Batch) -> tf.Tensor:
         """The same with the buffer's chains as they are."""
         logits = model.backbone(batch.x, training=False)
-        f_data = self._density(batch, logits)
+        f_data = self._density(logits, batch.targets)
         f_samples = f_data[:0]
         if model.buffer.filled:
             x, labels = model.buffer.peek(tf.shape(f_data)[0], model.test_seed())
-            f_samples = maths.log_density(model.backbone(x, training=False), labels)
+            f_samples = self._density(model.backbone(x, training=False), labels=labels)
         self._terms(model, batch, logits, f_data, f_samples)
         return logits
 
@@ -95,13 +95,22 @@ class Chains(Objective):
         model.log(**diagnostics)
         model.watch(contrast.x, **terms.vitals, **diagnostics)
 
-    def _density(self, batch: Batch, logits: tf.Tensor) -> tf.Tensor:
-        """f of the data: log p(x), or log p(x | y) of rows with a label, if that is learned."""
+    def _density(
+        self,
+        logits: tf.Tensor,
+        targets: tf.Tensor | None = None,
+        labels: tf.Tensor | None = None,
+    ) -> tf.Tensor:
+        """f of rows of data with `targets`, then of samples with `labels`: log p(x), or, if that is
+        learned, log p(x | y) of those that have a class."""
         marginal = maths.log_density(logits)
         if not self.by_class:
             return marginal
-        given = tf.reduce_sum(batch.targets * tf.cast(logits, tf.float32), axis=-1)
-        return tf.where(batch.labelled > 0, given, marginal)
+        parts = [] if targets is None else [targets]
+        parts += [] if labels is None else [tf.one_hot(labels, logits.shape[-1])]
+        classes = tf.concat(parts, axis=0)
+        given = tf.reduce_sum(classes * tf.cast(logits, tf.float32), axis=-1)
+        return tf.where(tf.reduce_sum(classes, axis=-1) > 0, given, marginal)
 
     def _terms(
         self,
@@ -126,9 +135,8 @@ class Chains(Objective):
         trusted = tf.math.divide_no_nan(sum_replicas(tf.reduce_sum(trust)), chains)
         loss_gen = tf.math.divide_no_nan(tf.reduce_sum(trust * f_samples), chains)
         loss_gen -= trusted * f_mean
-        loss = self.weight * loss_gen + penalty(model)
-        if self.classifies:
-            loss += loss_clf
+        loss = self.weight * loss_gen
+        loss = (loss_clf + loss if self.classifies else loss) + penalty(model)
         if self.energy_penalty > 0:
             squares = tf.math.divide_no_nan(tf.reduce_sum(batch.weight * f_data**2), weights)
             squares += tf.math.divide_no_nan(tf.reduce_sum(f_samples**2), chains)
