@@ -56,6 +56,7 @@ def test_replicas_keep_different_buffers_and_draw_different_noise(mirrored, make
     assert (chains_of(model)[0] != chains_of(model)[1]).any(axis=-1).mean() > 0.9
 
 
+@pytest.mark.slow
 def test_replicas_agree_on_step_and_step_size(mirrored, make_model, blobs):
     with mirrored.scope():
         model = make_model()

@@ -21,6 +21,7 @@ def figure(text, pattern):
     return float(re.search(pattern + r" ([\d.]+)", text).group(1))
 
 
+@pytest.mark.slow
 def test_wrap_your_model(tmp_path):
     text = run("wrap_your_model", tmp_path)
     assert figure(text, r"\naccuracy") > 0.93

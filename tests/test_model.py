@@ -111,6 +111,7 @@ def test_logs_are_the_losses_they_name(weight, make_model, blobs):
     assert logs["loss"] == pytest.approx(total, rel=1e-4)
 
 
+@pytest.mark.slow
 def test_learning_the_density_waits_for_stuck_chains(make_model, blobs):
     """Chains that cannot move, in a density that is pushed down where they are; no labels."""
     x, y = blobs[0], np.full(300, -1)

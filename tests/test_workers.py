@@ -112,6 +112,7 @@ def train(out, small, *flags):
     return ["-m", "jem_tf", "train", small, *every]
 
 
+@pytest.mark.slow
 def test_workers_that_disagree_are_told_what_about(small, tmp_path):
     codes, errors = together(
         2, lambda i: train(tmp_path / "run", small, "--epochs", "2", "--seed", str(i))

@@ -154,6 +154,7 @@ def test_all_kinds_of_data_are_reported(make, tmp_path, capsys):
     assert ("<h2>Robustness</h2>" in page) == (make is colours)
 
 
+@pytest.mark.slow
 def test_an_export_is_reported_beside_a_keras_file(trained, small, tmp_path):
     assert (
         cli.main(["export", str(trained), "--out", str(tmp_path / "m"), "--sample-steps", "7"]) == 0

@@ -107,7 +107,7 @@ def network():
     [
         lambda: NCE(),
         pytest.param(lambda: NCE(noise=flow_of(300)), marks=pytest.mark.slow),
-        lambda: FCE(flow_of(300)),
+        pytest.param(lambda: FCE(flow_of(300)), marks=pytest.mark.slow),
     ],
     ids=["nce", "nce with a flow", "fce"],
 )

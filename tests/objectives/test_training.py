@@ -20,7 +20,7 @@ def made(name, make_model, **options):
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=pytest.mark.slow if name in ("joint", "factored") else ())
+        pytest.param(name, marks=pytest.mark.slow if name in ("joint", "factored", "fce") else ())
         for name in objectives.OBJECTIVES
     ],
 )

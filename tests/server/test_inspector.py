@@ -217,6 +217,32 @@ def test_an_uploaded_file_is_answered_as_the_server_would(page, server, tmp_path
     np.testing.assert_allclose(seen, pixels, atol=1)
 
 
+@pytest.mark.parametrize("way", ["drop", "paste"])
+def test_images_are_dropped_and_pasted(page, way):
+    """A white square in the middle of black, as a file that a browser hands over."""
+    script = """const done = arguments[1], c = document.createElement('canvas');
+        c.width = c.height = 8;
+        const pen = c.getContext('2d');
+        pen.fillRect(0, 0, 8, 8);
+        pen.fillStyle = '#fff';
+        pen.fillRect(2, 2, 4, 4);
+        c.toBlob(blob => {
+            const data = new DataTransfer();
+            data.items.add(new File([blob], 'square.png', {type: 'image/png'}));
+            document.dispatchEvent(arguments[0] === 'drop'
+                ? new DragEvent('drop', {dataTransfer: data, cancelable: true})
+                : new ClipboardEvent('paste', {clipboardData: data}));
+            done();
+        })"""
+    page.after(lambda: page.browser.execute_async_script(script, way))
+    seen = page.run("""const c = document.getElementById('seen');
+        return [...c.getContext('2d').getImageData(0, 0, 8, 8).data]""")
+    expected = np.zeros((8, 8))
+    expected[2:6, 2:6] = 255
+    np.testing.assert_allclose(np.reshape(seen, (8, 8, 4))[..., 0], expected, atol=1)
+    assert page.errors() == []
+
+
 def test_a_file_that_is_no_image_is_named_as_text(page, tmp_path):
     file = tmp_path / "<b>no<b>.png"
     file.write_bytes(b"nothing")
