@@ -199,6 +199,14 @@ class JEM(Scoring, Fitting, Watching):
             else value
             for name, value in config.items()
         }
+        if "generative_weight" in parts:  # files from before there were objectives
+            names = {
+                "generative_weight": "weight",
+                "lag": "lag",
+                "energy_penalty": "energy_penalty",
+            }
+            options = {new: parts.pop(old) for old, new in names.items() if old in parts}
+            parts["objective"] = objectives.Joint(**options)
         return cls(**parts)
 
 

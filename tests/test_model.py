@@ -54,7 +54,12 @@ FORMS = {
 }
 
 
-@pytest.mark.parametrize("form", FORMS)
+RARE = ("float64", "column", "py_dataset", "class_weight")
+
+
+@pytest.mark.parametrize(
+    "form", [pytest.param(f, marks=pytest.mark.slow if f in RARE else ()) for f in FORMS]
+)
 def test_fit_learns_from_every_form_of_data(form, make_model, blobs):
     model = make_model()
     history = model.fit(**FORMS[form](*blobs), epochs=20, verbose=0).history

@@ -84,3 +84,11 @@ def test_loaded_weights_are_used_by_graphs_traced_before(make_model, blobs, tmp_
     for one in (model, other):
         one.fit(x, y, verbose=0, shuffle=False)
     np.testing.assert_array_equal(*(m.buffer.arrays()["age"] for m in (model, other)))
+
+
+def test_settings_from_before_there_were_objectives_are_understood(make_model):
+    config = make_model(compiled=False).get_config()
+    del config["objective"]
+    old = {**config, "generative_weight": 0.2, "lag": 3.0, "energy_penalty": 0.01}
+    objective = jem_tf.JEM.from_config(old).objective
+    assert (objective.weight, objective.lag, objective.energy_penalty) == (0.2, 3.0, 0.01)
