@@ -69,6 +69,7 @@ def test_replicas_agree_on_step_and_step_size(mirrored, make_model, blobs):
     assert model.progress.arrays()["step"] == 36
 
 
+@pytest.mark.slow
 def test_answers_under_a_strategy_are_those_without(mirrored, make_model, blobs, tmp_path):
     """And a model saved on two replicas loads on one, with all its chains."""
     with mirrored.scope():
@@ -106,6 +107,7 @@ def test_weights_loaded_into_replicas_keep_their_buffers_apart(
     assert chains_of(model).shape == before.shape and len(before) == 2
 
 
+@pytest.mark.slow
 def test_mala_replicas_agree_and_survive_an_empty_last_batch(mirrored, make_model, blobs):
     with mirrored.scope():
         model = make_model(sampler=jem_tf.MALA(3))

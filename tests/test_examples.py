@@ -36,6 +36,7 @@ def test_convert_classifier(tmp_path):
     assert figure(jem, "patches") > 0.9 > 0.8 > figure(plain, "patches")
 
 
+@pytest.mark.slow
 def test_tabular(tmp_path):
     text = run("tabular", tmp_path)
     assert figure(text, "accuracy") > 0.93

@@ -108,6 +108,7 @@ def test_troubles_that_return_end_in_an_earlier_state(make_model, blobs, capsys)
     assert max(np.abs(w).max() for w in model.get_weights()) < 10
 
 
+@pytest.mark.slow
 def test_a_healthy_training_is_not_touched(make_model, blobs):
     def train(*callbacks):
         keras.utils.set_random_seed(3)
@@ -174,6 +175,7 @@ def test_wrong_use_is_named(blobs):
         model.fit(*blobs, verbose=0, callbacks=[DivergenceGuard()])
 
 
+@pytest.mark.slow
 def test_vitals_are_what_they_say(make_model, blobs):
     """Against numpy, after one step."""
     model = make_model(input_noise=0.0, buffer=jem_tf.ReplayBuffer(300))

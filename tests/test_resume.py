@@ -194,6 +194,7 @@ def test_a_checkpoint_of_another_model_is_refused(make_model, blobs, saved):
         other.fit(*blobs, verbose=0, callbacks=[Resume(saved)])
 
 
+@pytest.mark.slow
 def test_on_more_replicas_training_goes_on_but_says_it_is_not_the_same(
     mirrored, saved, make_model, blobs
 ):
@@ -205,6 +206,7 @@ def test_on_more_replicas_training_goes_on_but_says_it_is_not_the_same(
     assert len(model.buffer.arrays()["chains"]) == 2
 
 
+@pytest.mark.slow
 def test_steps_in_one_execution(make_model, blobs, tmp_path):
     def train(*callbacks):
         keras.utils.set_random_seed(3)

@@ -113,6 +113,7 @@ def test_an_interruption_keeps_what_was_finished(trained, tmp_path, monkeypatch,
     assert "<h2>Calibration</h2>" in page and "<h2>Samples</h2>" not in page
 
 
+@pytest.mark.slow
 def test_a_part_that_fails_costs_no_other(trained, tmp_path, monkeypatch, capsys):
     def fails(*arguments, **options):
         raise RuntimeError("the attack went wrong")
@@ -171,6 +172,7 @@ def test_an_export_is_reported_beside_a_keras_file(trained, small, tmp_path):
     assert one["robustness"][""][0]["accuracy"] == other["robustness"][""][0]["accuracy"]
 
 
+@pytest.mark.slow
 def test_scores_that_are_no_numbers_are_flagged(trained, tmp_path, monkeypatch):
     real = evaluation.Subject.scores
 
