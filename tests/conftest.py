@@ -101,7 +101,8 @@ def run(trained, tmp_path):
 @pytest.fixture(scope="module")
 def browser():
     """Chromium without a window, whose console is kept."""
-    webdriver = pytest.importorskip("selenium.webdriver")
+    from selenium import webdriver
+
     binary, driver = shutil.which("chromium"), shutil.which("chromedriver")
     if not binary or not driver:
         pytest.skip("needs Chromium and ChromeDriver: apt-get install chromium chromium-driver")

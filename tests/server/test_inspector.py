@@ -1,14 +1,12 @@
-"""The inspector as a person uses it, in a real browser, and its pages as a server sends them."""
+"""The inspector as a person uses it, in a real browser."""
 
 import dataclasses
 import json
-import random
 import shutil
-import subprocess
-import sys
 import time
 from pathlib import Path
 
+import axe_core_python
 import keras
 import numpy as np
 import pytest
@@ -16,6 +14,8 @@ import tensorflow as tf
 
 import jem_tf
 from jem_tf import data, recipes, runs, training
+
+from .person import Page, Process
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 DIGITS = {  # in a square of 256
@@ -25,27 +25,6 @@ DIGITS = {  # in a square of 256
 }
 SCRIBBLE = [[(20, 20), (230, 60), (30, 90), (230, 130), (20, 170), (235, 200), (30, 235)] * 2]
 SCRIBBLE.append([(y, x) for x, y in SCRIBBLE[0]])
-
-
-class Process:
-    """`jem-tf serve` at ports that stay the same."""
-
-    def __init__(self, config):
-        self.grpc = random.randrange(20_000, 30_000, 2)  # where nobody else takes it meanwhile
-        self.rest = self.grpc + 1
-        self.url, self._config = f"http://127.0.0.1:{self.rest}", config
-
-    def start(self):
-        flags = [f"--port={self.grpc}", f"--rest-api-port={self.rest}"]
-        command = [sys.executable, "-m", "jem_tf", "serve", f"--model-config-file={self._config}"]
-        self._process = subprocess.Popen(
-            [*command, *flags, "--enable-batching"], stdout=subprocess.PIPE, text=True
-        )
-        assert "a page to try it at" in self._process.stdout.readline()
-
-    def kill(self):
-        self._process.kill()
-        self._process.wait()
 
 
 @pytest.fixture(scope="module")
@@ -89,80 +68,6 @@ def server(digits, table, rules, tmp_path_factory):
     process.start()
     yield process
     process.kill()
-
-
-class Page:
-    """What a person does with the page, and what they read."""
-
-    def __init__(self, browser, url):
-        self.browser, self.url = browser, url
-        self.size(1280)
-        browser.get(url)
-        self.wait(lambda: "Connected" in self.text("connection"))
-
-    def size(self, width):
-        metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
-        self.browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
-
-    def find(self, name):
-        return self.browser.find_element("id", name)
-
-    def text(self, name):
-        return self.run("return document.getElementById(arguments[0]).textContent", name)
-
-    def run(self, script, *arguments):
-        return self.browser.execute_script(script, *arguments)
-
-    def wait(self, ready, seconds=30):
-        end = time.monotonic() + seconds
-        while not ready():
-            assert time.monotonic() < end, (self.text("problem"), self.text("verdict"))
-            time.sleep(0.05)
-
-    def click(self, name):
-        self.find(name).click()
-
-    def choose(self, name):
-        script = "const s = document.getElementById('model'); s.value = arguments[0];"
-        self.run(script + "s.dispatchEvent(new Event('change'))", name)
-        self.wait(lambda: name in self.text("connection"))
-
-    def answers(self):
-        return int(self.run("return document.body.dataset.answers ?? 0"))
-
-    def after(self, action, quiet=0.3):
-        """What it says when it has answered, and no more answers come."""
-        before = self.answers()
-        action()
-        self.wait(lambda: self.answers() > before)
-        known = None
-        while known != self.answers():
-            known = self.answers()
-            time.sleep(quiet)
-        return self.text("verdict"), self.text("explanation")
-
-    def asked(self):
-        names = "performance.getEntriesByType('resource').map(e => e.name)"
-        return self.run(f"return {names}.filter(n => n.endsWith(':predict')).length")
-
-    def draw(self, lines, milliseconds=20):
-        from selenium.webdriver.common.action_chains import ActionChains
-
-        canvas = self.find("canvas")
-        half = canvas.size["width"] / 2
-        self.click("clear")
-        hand = ActionChains(self.browser, duration=milliseconds)
-        for line in lines:
-            first, *rest = [tuple(int(v / 128 * half - half) for v in point) for point in line]
-            hand.move_to_element_with_offset(canvas, *first).click_and_hold()
-            for point in rest:
-                hand.move_to_element_with_offset(canvas, *point)
-            hand.release()
-        hand.perform()
-        time.sleep(0.2)
-
-    def errors(self):
-        return [entry["message"] for entry in self.browser.get_log("browser")]
 
 
 @pytest.fixture
@@ -435,7 +340,7 @@ def test_everything_works_by_keyboard(page):
 
 @pytest.mark.parametrize(("width", "scheme"), [(375, "light"), (1280, "dark"), (1280, "light")])
 def test_accessible_on_phones_and_desktops(page, width, scheme):
-    axe = Path(pytest.importorskip("axe_core_python").__file__).parent / "axe.min.js"
+    axe = Path(axe_core_python.__file__).parent / "axe.min.js"
     features = [{"name": "prefers-color-scheme", "value": scheme}]
     page.browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
     page.size(width)
@@ -462,24 +367,3 @@ def test_nothing_is_asked_of_others_or_kept(page, server):
         if message["method"] == "Network.requestWillBeSent":
             assert message["params"]["request"]["url"].startswith((server.url, "data:", "chrome"))
     assert page.run("return document.cookie") == "" and page.browser.get_cookies() == []
-
-
-def test_pages_carry_a_policy_and_nothing_else_is_served(serve, rules):
-    client = serve(model_name="rules", model_base_path=str(rules)).rest
-    answer = client.get("/")
-    policy = answer.headers["content-security-policy"]
-    assert "default-src 'none'" in policy and "unsafe" not in policy
-    assert "set-cookie" not in answer.headers and b"<script>" not in answer.content
-    assert b"style=" not in answer.content and b" onclick" not in answer.content
-    assert client.head("/").status_code == 200 and client.head("/").content == b""
-    for path in ("/inspector/", "/inspector/none.js", "/inspector/..%2finspector.py", "/a"):
-        assert client.get(path).status_code == 404
-    assert client.post("/").status_code == 404
-    (model,) = client.get("/inspector/models.json").json()["models"]
-    assert model == {"name": "rules", "version": 1, "facts": None, "examples": []}
-
-
-def test_no_inspector(serve, rules):
-    client = serve(model_name="rules", model_base_path=str(rules), inspector=False).rest
-    assert client.get("/").status_code == client.get("/inspector/main.js").status_code == 404
-    assert client.get("/v1/models/rules").status_code == 200
