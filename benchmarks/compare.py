@@ -1,13 +1,16 @@
-"""All objectives side by side: the same network, data and wall-clock budget.
+"""Objectives and settings side by side: the same network and data, the same time or epochs.
 
     python benchmarks/compare.py digits --seconds 60
     python benchmarks/compare.py fashion_mnist --data-dir DIR --seconds 240 --ood mnist noise
+    python benchmarks/compare.py fashion_mnist --data-dir DIR --epochs 2 --objectives joint \\
+      --settings "20 steps: steps=20" "5 steps: steps=5" --seeds 0 1 2
 
 Each training is a directory below --out with its `result.json`; those that are there are not run
-again, so a comparison that was interrupted goes on. Prints the table of docs/objectives.md.
+again, so a comparison that was interrupted goes on. Prints the tables of docs/objectives.md.
 """
 
 import argparse
+import ast
 import dataclasses
 import json
 import os
@@ -20,19 +23,22 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import keras
 import numpy as np
 
-from jem_tf import data, evaluation, objectives, recipes
+from jem_tf import data, objectives, recipes
 from jem_tf.callbacks import DivergenceGuard
 from jem_tf.data import ood_sets
+from jem_tf.evaluation import calibration, ood, robustness
 
 SCORES = {"gradient_norm": "gradient norm", "log_density": "log p(x)", "max_probability": "max p"}
+SIZES = (4, 12, 26)  # of PGD's changes, in gray levels of 255
 
 
-class Budget(keras.callbacks.Callback):
-    """Stops after `seconds` of steps, not counting the first, which builds the graph."""
+class Clock(keras.callbacks.Callback):
+    """Counts steps and their time, but for the first, which builds the graph; stops `fit` after
+    `seconds`."""
 
-    def __init__(self, seconds: float):
+    def __init__(self, seconds: float | None):
         super().__init__()
-        self.seconds, self.begin, self.steps = seconds, 0.0, 0
+        self.seconds, self.begin, self.steps, self.spent = seconds, 0.0, 0, 0.0
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         if self.begin == 0.0:
@@ -40,108 +46,149 @@ class Budget(keras.callbacks.Callback):
             return
         self.steps += 1
         self.spent = time.perf_counter() - self.begin
-        if self.spent > self.seconds:
+        if self.seconds is not None and self.spent > self.seconds:
             self.model.stop_training = True
 
 
-def run(name: str, rows: Any, recipe: Any, arguments: Any, out: Path) -> dict[str, Any]:
-    """Train by the objective `name`, measure."""
-    keras.utils.clear_session()
-    keras.utils.set_random_seed(arguments.seed)
-    model = recipe.model(rows, arguments.seed, name)
-    model.compile(recipe.optimizer(1), metrics=["accuracy"])
-    model.adapt(rows.batches("train", recipe.batch_size))
-    budget, callbacks = Budget(arguments.seconds), []
-    if model.objective.chains:
-        callbacks.append(DivergenceGuard(log=out / "events.jsonl"))
+def run(
+    rows: data.Dataset,
+    recipe: recipes.Recipe,
+    objective: str,
+    seed: int,
+    seconds: float | None,
+    outside: dict[str, np.ndarray],
+    out: Path,
+) -> dict[str, Any]:
+    """Train, measure, and leave the model in `out`."""
     out.mkdir(parents=True, exist_ok=True)
-    (out / "events.jsonl").write_text("")
-    steps = -(-len(rows.train) // recipe.batch_size)
+    events = out / "events.jsonl"
+    events.write_text("")
+    keras.utils.clear_session()
+    keras.utils.set_random_seed(seed)
+    per_epoch = -(-len(rows.train) // recipe.batch_size)
+    model = recipe.model(rows, seed, objective)
+    model.compile(recipe.optimizer(per_epoch), metrics=["accuracy"])
+    model.adapt(rows.batches("train", recipe.batch_size))
+    guards = [DivergenceGuard(log=events)] if model.objective.chains else []
+    clock = Clock(seconds)
     model.fit(
-        rows.epochs(recipe.batch_size, arguments.seed, 0, recipe.augment),
-        steps_per_epoch=steps,
-        epochs=100_000,
+        rows.epochs(recipe.batch_size, seed),
+        steps_per_epoch=per_epoch,
+        epochs=recipe.epochs if seconds is None else 1_000_000,
         shuffle=False,
         verbose=0,
-        callbacks=[*callbacks, budget],
-    )
-    ood = tuple(arguments.ood or ood_sets.companions(rows))
-    measured = evaluation.evaluate(
-        evaluation.of(model, name),
-        rows,
-        out / "report",
-        None,
-        ood,
-        ("linf",),
-        seed=arguments.seed,
-        data_dir=arguments.data_dir,
-        say=lambda _: None,
+        callbacks=[*guards, clock],
     )
     model.save(out / "model.keras")
-    (found,) = measured["models"].values()
     return {
-        "objective": name,
-        "accuracy": found["classification"]["accuracy"],
-        "ece": found["calibration"]["before"]["ece"],
-        "auroc": {k: {s: d["auroc"] for s, d in v.items()} for k, v in found["ood"].items()},
-        "robustness": found.get("robustness"),
-        "images_per_second": budget.steps * recipe.batch_size / budget.spent,
-        "epochs": budget.steps / steps,
-        "divergences": len((out / "events.jsonl").read_text().splitlines()),
+        **measure(model, rows, outside),
+        "images_per_second": clock.steps * recipe.batch_size / clock.spent,
+        "epochs": (clock.steps + 1) / per_epoch,
+        "events": len(events.read_text().splitlines()),
     }
+
+
+def measure(model: Any, rows: data.Dataset, outside: dict[str, np.ndarray]) -> dict[str, Any]:
+    """What the tables show, of test rows and of inputs from `outside`."""
+    x, y = rows.arrays("test")
+    logits = model.predict(x, batch_size=256, verbose=0)
+    inside = x[:: max(1, len(x) // 2000)][:2000]
+    few = slice(None, None, max(1, len(x) // 250))
+    low, high = rows.pixel_range or (float(x.min()), float(x.max()))
+    sizes = [size / 255 for size in SIZES]
+    network = model.backbone
+    curve = robustness.attack(
+        "linf", network, x[few][:250], y[few][:250], (low, high), sizes, steps=20
+    )
+    aurocs = {}
+    for kind in SCORES:
+        scores = model.ood_score(inside, kind)
+        aurocs[kind] = {
+            name: ood.detection(scores, model.ood_score(other, kind), resamples=1).auroc
+            for name, other in outside.items()
+        }
+    return {
+        "accuracy": calibration.classification(logits, y).accuracy,
+        "ece": calibration.reliability(*calibration.confidence_of(logits, y)).ece,
+        "auroc": aurocs,
+        "pgd": curve.accuracy[1:],
+    }
+
+
+def setting(text: str, recipe: recipes.Recipe) -> tuple[str, recipes.Recipe]:
+    """A name, and `recipe` with the changes that follow it: "few steps: steps=5, clip=0.1"."""
+    name, _, changes = text.partition(":")
+    pairs = [part.split("=", 1) for part in changes.split(",") if part.strip()]
+    values = {key.strip(): ast.literal_eval(value.strip()) for key, value in pairs}
+    return name.strip(), dataclasses.replace(recipe, **values)
+
+
+def table(results: dict[str, list[dict[str, Any]]]) -> str:
+    """A line for each setting; of several seeds, the mean and, of accuracy, the extremes."""
+    sets = list(next(iter(results.values()))[0]["auroc"]["log_density"])
+    head = ["", "accuracy", "ECE", *(f"AUROC {name}" for name in SCORES.values())]
+    head += [f"PGD {' / '.join(map(str, SIZES))}", "images/s", "epochs", "events"]
+    lines = [f"AUROC: {' / '.join(sets)}", "", f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+    for name, runs in results.items():
+
+        def mean(*keys: Any) -> float:
+            values = runs
+            for key in keys:
+                values = [value[key] for value in values]
+            return float(np.mean(values))
+
+        percents = [100 * r["accuracy"] for r in runs]
+        spread = f" ({min(percents):.1f} to {max(percents):.1f})" if len(runs) > 1 else ""
+        aurocs = [
+            " / ".join(f"{mean('auroc', kind, s):.2f}".removeprefix("0") for s in sets)
+            for kind in SCORES
+        ]
+        pgd = " / ".join(f"{100 * mean('pgd', i):.0f}" for i in range(len(SIZES)))
+        cells = [name, f"{mean('accuracy') * 100:.1f} %{spread}", f"{100 * mean('ece'):.1f} %"]
+        cells += [*aurocs, f"{pgd} %", f"{mean('images_per_second'):.0f}", f"{mean('epochs'):.1f}"]
+        lines.append(f"| {' | '.join([*cells, str(sum(r['events'] for r in runs))])} |")
+    return "\n".join(lines)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("dataset")
     parser.add_argument("--data-dir")
-    parser.add_argument("--seconds", type=float, default=60.0)
+    how_long = parser.add_mutually_exclusive_group()
+    how_long.add_argument("--seconds", type=float, help="of steps, at a constant learning rate")
+    how_long.add_argument("--epochs", type=int, help="with the recipe's schedule")
     parser.add_argument("--objectives", nargs="+", default=list(objectives.OBJECTIVES))
+    parser.add_argument("--settings", nargs="+", default=[""], help="NAME: FIELD=VALUE, ...")
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     parser.add_argument("--ood", nargs="+")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--split", choices=("validation", "test"), default="test", help="to test")
     parser.add_argument("--out", type=Path, default=Path("runs/compare"))
     arguments = parser.parse_args()
     rows = data.load(arguments.dataset, arguments.data_dir)
+    if arguments.split == "validation":
+        rows = dataclasses.replace(rows, test=rows.validation)
     recipe = recipes.get(recipes.default_for(rows))
-    # A constant rate: how many steps fit in the budget is what differs.
-    recipe = dataclasses.replace(recipe, warmup=None, drops=())
-    results = []
-    for name in arguments.objectives:
-        out = arguments.out / f"{rows.name}-{arguments.seconds:.0f}s-{arguments.seed}-{name}"
-        if not (out / "result.json").is_file():
-            found = run(name, rows, recipe, arguments, out)
-            (out / "result.json").write_text(json.dumps(found, indent=1))
-        results.append(json.loads((out / "result.json").read_text()))
-        print(f"{name}: accuracy {100 * results[-1]['accuracy']:.1f} %", flush=True)
-    print(table(results))
-
-
-def table(results: list[dict[str, Any]]) -> str:
-    sets = list(next(iter(results[0]["auroc"].values())))
-    head = ["objective", "accuracy", "ECE", *(f"AUROC {SCORES[k]}" for k in SCORES)]
-    head += ["PGD 4 / 12 / 26", "images/s", "epochs", "events"]
-    lines = [f"AUROC: {' / '.join(sets)}", "", f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
-    for r in results:
-        aurocs = [
-            " / ".join(f"{r['auroc'][kind][name]:.2f}".lstrip("0") for name in sets)
-            for kind in SCORES
-        ]
-        cells = [r["objective"], f"{100 * r['accuracy']:.1f} %", f"{100 * r['ece']:.1f} %", *aurocs]
-        cells += [pgd(r), f"{r['images_per_second']:.0f}", f"{r['epochs']:.1f}"]
-        lines.append(f"| {' | '.join([*cells, str(r['divergences'])])} |")
-    return "\n".join(lines)
-
-
-def pgd(result: dict[str, Any]) -> str:
-    curves = (result["robustness"] or {}).get("", [])
-    for curve in curves:
-        if curve["attack"] == "linf":
-            accuracy = dict(zip(curve["epsilons"], curve["accuracy"]))
-            wanted = [min(accuracy, key=lambda e: abs(e - size / 255)) for size in (4, 12, 26)]
-            return " / ".join(f"{100 * accuracy[size]:.0f}" for size in wanted) + " %"
-    return "–"
+    if arguments.seconds:  # how many steps there will be is not known
+        recipe = dataclasses.replace(recipe, warmup=None, drops=())
+    elif arguments.epochs:
+        recipe = dataclasses.replace(recipe, epochs=arguments.epochs)
+    names = arguments.ood or ood_sets.companions(rows)
+    outside = {n: ood_sets.load(n, rows, 2000, 0, arguments.data_dir, resize=True) for n in names}
+    length = f"{arguments.seconds:g}s" if arguments.seconds else f"{recipe.epochs}-epochs"
+    results: dict[str, list[dict[str, Any]]] = {}
+    for seed in arguments.seeds:
+        for text in arguments.settings:
+            name, changed = setting(text, recipe)
+            for objective in arguments.objectives:
+                label = f"{objective} {name}".strip() if len(arguments.objectives) > 1 else name
+                out = arguments.out / f"{rows.name}-{length}-{seed}-{label}".replace(" ", "-")
+                if not (out / "result.json").is_file():
+                    found = run(rows, changed, objective, seed, arguments.seconds, outside, out)
+                    (out / "result.json").write_text(json.dumps(found, indent=1))
+                results.setdefault(label, []).append(json.loads((out / "result.json").read_text()))
+                print(table({f"{label}, seed {seed}": results[label][-1:]}), flush=True)
+    print(f"\n{table(results)}")
 
 
 if __name__ == "__main__":
-    np.seterr(over="ignore")
     main()

@@ -190,13 +190,17 @@ def _tfds(name: str, data_dir: str | None, image_size: int | None) -> Dataset:
     def prepare(image: tf.Tensor, label: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         return tf.ensure_shape(_pixels(image, shape[:2] if image_size else None), shape), label
 
-    reading = tfds.ReadConfig(try_autocache=False)
-    train, validation, test = (
-        builder.as_dataset(split=split, as_supervised=True, read_config=reading).map(
-            prepare, tf.data.AUTOTUNE
-        )
-        for split in _tfds_splits(builder.info.splits)
-    )
+    def rows(split: str) -> tf.data.Dataset:
+        reading = tfds.ReadConfig(try_autocache=False)
+        read = builder.as_dataset(split=split, as_supervised=True, read_config=reading)
+        return read.map(prepare, tf.data.AUTOTUNE)
+
+    known = builder.info.splits
+    if "train" in known:
+        train, validation, test = map(rows, _tfds_splits(known))
+    else:  # nothing to train on, but other sets can be told from it
+        test = rows("test" if "test" in known else next(iter(known)))
+        train = validation = test.take(0)
     return Dataset(name, train, validation, test, tuple(label.names), tuple(shape), PIXELS)
 
 
