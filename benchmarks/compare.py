@@ -15,6 +15,7 @@ import dataclasses
 import json
 import os
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -130,13 +131,7 @@ def table(results: dict[str, list[dict[str, Any]]]) -> str:
     head += [f"PGD {' / '.join(map(str, SIZES))}", "images/s", "epochs", "events"]
     lines = [f"AUROC: {' / '.join(sets)}", "", f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     for name, runs in results.items():
-
-        def mean(*keys: Any) -> float:
-            values = runs
-            for key in keys:
-                values = [value[key] for value in values]
-            return float(np.mean(values))
-
+        mean = partial(_mean, runs)
         percents = [100 * r["accuracy"] for r in runs]
         spread = f" ({min(percents):.1f} to {max(percents):.1f})" if len(runs) > 1 else ""
         aurocs = [
@@ -148,6 +143,13 @@ def table(results: dict[str, list[dict[str, Any]]]) -> str:
         cells += [*aurocs, f"{pgd} %", f"{mean('images_per_second'):.0f}", f"{mean('epochs'):.1f}"]
         lines.append(f"| {' | '.join([*cells, str(sum(r['events'] for r in runs))])} |")
     return "\n".join(lines)
+
+
+def _mean(runs: list[Any], *keys: Any) -> float:
+    """The mean over `runs` of what is at `keys` in each."""
+    for key in keys:
+        runs = [found[key] for found in runs]
+    return float(np.mean(runs))
 
 
 def main() -> None:

@@ -5,6 +5,7 @@ Not here: what is descended (`objectives/`), how chains move (`sampling/`), wher
 """
 
 import random
+import warnings
 from typing import Any
 
 import keras
@@ -18,6 +19,7 @@ from jem_tf.objectives import Batch, Objective
 from jem_tf.randomness import fold_in
 from jem_tf.replay import ReplayBuffer
 from jem_tf.sampling import SGLD, Uniform
+from jem_tf.sampling.reuse import cut
 from jem_tf.sampling.sampler import Sampler
 from jem_tf.scoring import Scoring
 from jem_tf.state import State
@@ -50,6 +52,12 @@ class JEM(Scoring, Fitting, Watching):
             `jem_tf.objectives`, by name or as an object.
         input_noise: standard deviation of the noise added to training data, in units of half
             the range of the data.
+        augmentation: a Keras layer, such as `keras.layers.RandomFlip`, that changes what is
+            classified and not what the density is learned from (SADA-JEM). Augmentation in the
+            data set is for both.
+        sharpness: how far, as a length in all weights, an update looks for the steepest place near
+            the weights and descends from there (sharpness-aware minimisation); 0.05 is usual,
+            0 for not at all. It doubles what an update costs, apart from the chains.
         seed: makes training repeatable; None takes one from Python's `random`, as Keras does.
     """
 
@@ -61,19 +69,21 @@ class JEM(Scoring, Fitting, Watching):
         start: Uniform | None = None,
         objective: str | Objective = "joint",
         input_noise: float = 0.1,
+        augmentation: keras.layers.Layer | None = None,
+        sharpness: float = 0.0,
         seed: int | None = None,
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
         check_backbone(backbone)
-        if not input_noise >= 0:
-            raise ValueError(
-                f"`input_noise` must not be negative. Received: input_noise={input_noise!r}"
-            )
+        for name, value in {"input_noise": input_noise, "sharpness": sharpness}.items():
+            if not value >= 0:
+                raise ValueError(f"`{name}` must not be negative. Received: {name}={value!r}")
         for name, part, kind in (
             ("sampler", sampler, Sampler),
             ("buffer", buffer, ReplayBuffer),
             ("start", start, Uniform),
+            ("augmentation", augmentation, keras.layers.Layer),
         ):
             if part is not None and not isinstance(part, kind):
                 raise TypeError(f"`{name}` must be such an object. Received: {name}={part!r}")
@@ -89,6 +99,8 @@ class JEM(Scoring, Fitting, Watching):
             )
         self.start = Uniform() if start is None else start
         self.input_noise = float(input_noise)
+        self.augmentation = augmentation
+        self.sharpness = float(sharpness)
         self.seed = random.randint(0, 2**31 - 1) if seed is None else int(seed)
         self.progress = State(name="progress")
         self.progress.assign(
@@ -110,12 +122,25 @@ class JEM(Scoring, Fitting, Watching):
         check_output_shape(getattr(logits, "shape", logits))
         self.num_classes = logits.shape[-1]
         self.example_shape = tuple(input_shape[1:])
-        self.one_pass = not depends_on_training(self.backbone)
+        self.one_pass = self.augmentation is None and not depends_on_training(self.backbone)
+        if self.sampler.reuse > 1 and cut(self.backbone) is None:
+            warnings.warn(
+                f"`reuse={self.sampler.reuse}` has no effect: {self.backbone.name!r} cannot be cut "
+                "after its first layer. Sequential and functional models can, unless they begin "
+                "with another model or a path leads around that layer.",
+                stacklevel=2,
+            )
         self.built = True
 
     def call(self, inputs: tf.Tensor, training: bool | None = None) -> tf.Tensor:
         """Logits `[batch, classes]`."""
         return self.backbone(inputs, training=training)
+
+    def classified(self, x: tf.Tensor) -> tf.Tensor:
+        """The logits that cross-entropy is learned from."""
+        if self.augmentation is not None:
+            x = self.augmentation(x, training=True)
+        return self.backbone(x, training=True)
 
     def train_step(self, data: Any) -> dict[str, Any]:
         """One batch becomes one update; with the objective `joint` this is Algorithm 1."""
@@ -129,12 +154,33 @@ class JEM(Scoring, Fitting, Watching):
             terms = self.objective.loss(self, batch, x, contrast)
             scaled = self.optimizer.scale_loss(terms.loss)
         weights = self.trainable_weights
-        gradients, terms.vitals["gradient_norm"] = self._finite(tape.gradient(scaled, weights))
+        gradients = tape.gradient(scaled, weights)
+        if self.sharpness > 0:
+            gradients = self._steepest(gradients, batch, x, contrast)
+        gradients, terms.vitals["gradient_norm"] = self._finite(gradients)
         self.optimizer.apply_gradients(zip(gradients, weights))
 
         self.objective.learned(self, contrast, terms)
         self.progress["step"].assign_add(1)
         return self._logs(self._results(batch, terms.logits))
+
+    def _steepest(
+        self, gradients: list[Any], batch: Batch, x: tf.Tensor, contrast: Any
+    ) -> list[Any]:
+        """The gradients at `sharpness` from the weights, uphill; each replica finds its own."""
+        weights = self.trainable_weights
+        factor = tf.math.divide_no_nan(self.sharpness, tf.linalg.global_norm(gradients))
+        moved = [
+            w.value if g is None else w.value + tf.cast(factor, g.dtype) * g
+            for w, g in zip(weights, gradients)
+        ]
+        with (
+            keras.StatelessScope(state_mapping=list(zip(weights, moved))),  # and nothing is logged
+            tf.GradientTape() as tape,
+        ):
+            tape.watch(moved)
+            scaled = self.optimizer.scale_loss(self.objective.loss(self, batch, x, contrast).loss)
+        return tape.gradient(scaled, moved)
 
     def test_step(self, data: Any) -> dict[str, Any]:
         """The same losses and metrics, of data that is not learned from."""
@@ -180,7 +226,7 @@ class JEM(Scoring, Fitting, Watching):
         return tf.unstack(tf.random.split(fold_in(seed, replica), count))
 
     def get_config(self) -> dict[str, Any]:
-        names = ("backbone", "sampler", "buffer", "start", "objective")
+        names = ("backbone", "sampler", "buffer", "start", "objective", "augmentation")
         parts = {n: getattr(self, n) for n in names}
         return {
             "name": self.name,
@@ -188,6 +234,7 @@ class JEM(Scoring, Fitting, Watching):
             "dtype": keras.saving.serialize_keras_object(self.dtype_policy),
             **{n: keras.saving.serialize_keras_object(part) for n, part in parts.items()},
             "input_noise": self.input_noise,
+            "sharpness": self.sharpness,
             "seed": self.seed,
         }
 

@@ -14,7 +14,7 @@ from jem_tf.data import Dataset
 from jem_tf.model import JEM
 from jem_tf.objectives.chains import Chains
 from jem_tf.replay import ReplayBuffer
-from jem_tf.sampling import SGLD
+from jem_tf.sampling import SGLD, GaussianMixture, Uniform
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,9 @@ class Recipe:
     step_size: float | str = "auto"
     noise: float = 0.02
     clip: float | None = None  # of a sampler step
+    reuse: int = 1
+    start: str = "uniform"  # or "mixture", a Gaussian for each class
+    sharpness: float = 0.0
     capacity: int | None = None
     reinit_probability: float = 0.05
     input_noise: float = 0.1
@@ -78,10 +81,12 @@ class Recipe:
         learned = self.objective(objective)
         return JEM(
             self.network(data),
-            sampler=SGLD(self.steps, self.step_size, self.noise, self.clip),
+            sampler=SGLD(self.steps, self.step_size, self.noise, self.clip, self.reuse),
             buffer=ReplayBuffer(self.capacity, self.reinit_probability, learned.by_class),
             input_noise=0.0 if objective == "cross_entropy" else self.input_noise,
+            start=GaussianMixture() if self.start == "mixture" else Uniform(),
             objective=learned,
+            sharpness=self.sharpness,
             seed=seed,
         )
 

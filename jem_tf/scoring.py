@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from jem_tf import energy as maths
 from jem_tf.inputs import check_shape
+from jem_tf.sampling.reuse import Cut, cut
 from jem_tf.sampling.sampler import check_steps
 
 BATCH_SIZE = 256
@@ -109,11 +110,18 @@ class Scoring:
     ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
         """Chains of the sampler from `x`, in the graph; they sample p(x | y) given `labels`.
 
-        They move in units of half the data's range, so that one step size suits all features.
+        They move in units of half the data's range, so that one step size suits all features. The
+        chains of training, with no `steps` of their own, may `reuse` gradients.
         """
         scale = self.start.scale
         step_size = tf.identity(self.progress["step_size"])
-        density = self.unit_log_density(labels)
+        density: Any = self.unit_log_density(labels)
+        if steps is None and self.sampler.reuse > 1 and (parts := cut(self.backbone)):
+            first, rest = parts
+            density = Cut(
+                lambda unit: first(unit * scale, training=False),
+                lambda hidden: maths.log_density(rest(hidden, training=False), labels),
+            )
         unit, diagnostics = self.sampler.run(density, x / scale, seed, steps, step_size)
         return unit * scale, diagnostics
 

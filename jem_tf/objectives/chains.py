@@ -65,7 +65,7 @@ class Chains(Objective):
         both = model.backbone(tf.concat([x, contrast.x], axis=0), training=False)
         logits = both[:n]
         if self.classifies and not model.one_pass:
-            logits = model.backbone(x, training=True)
+            logits = model.classified(x)
         f = self._density(both, batch.targets, contrast.draw.labels)
         return self._terms(model, batch, logits, f[:n], f[n:])
 

@@ -69,7 +69,7 @@ class DualAdversarial(Objective):
         n = tf.shape(x)[0]
         near = self._worst(model, batch, x)
         f = model.backbone(tf.concat([x, contrast, near], axis=0), training=False)
-        logits = f[2 * n :] if model.one_pass else model.backbone(near, training=True)
+        logits = f[2 * n :] if model.one_pass else model.classified(near)
         clf, mean = self.cross_entropy(model, batch, logits)
         density = maths.log_density(f[: 2 * n])
         wrong = tf.nn.softplus(tf.concat([-density[:n], density[n:]], axis=0))

@@ -78,7 +78,7 @@ class NCE(Objective):
         n = tf.shape(x)[0]
         both = tf.concat([x, contrast], axis=0)
         f = model.backbone(both, training=False)
-        logits = f[:n] if model.one_pass else model.backbone(x, training=True)
+        logits = f[:n] if model.one_pass else model.classified(x)
         clf, mean = self.cross_entropy(model, batch, logits)
         ahead = self.ahead(f, both)
         wrong = self.wrong(ahead, n)

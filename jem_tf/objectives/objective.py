@@ -69,7 +69,7 @@ class Objective(State):
 
     def loss(self, model: Any, batch: Batch, x: tf.Tensor, contrast: Any) -> Terms:
         """The loss for the noisy inputs `x` of `batch`."""
-        logits = model.backbone(x, training=True)
+        logits = model.classified(x)
         loss, mean = self.cross_entropy(model, batch, logits)
         return Terms(loss + penalty(model), logits, {"cross_entropy": mean})
 

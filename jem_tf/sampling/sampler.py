@@ -24,6 +24,7 @@ class Sampler:
     initial_step_size = 1.0  # where "auto" begins, and the bounds it keeps to
     step_size_bounds = (1e-3, 10.0)
     row_seeds = True  # whether `run` takes a seed for each row
+    reuse = 1  # steps for one pass through the network
     diagnostics: tuple[str, ...] = ()  # names of what `run` reports beside the samples
 
     def __init__(self, steps: int, step_size: Any):

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from jem_tf.energy import value_and_gradient
 from jem_tf.randomness import fold_in, normal
+from jem_tf.sampling.reuse import Cut
 from jem_tf.sampling.sampler import LogDensityFn, Sampler, check_positive, mean
 
 TIED = "tied"
@@ -24,6 +25,7 @@ class SGLD(Sampler):
     SGLD()                                        # self-tuning step size
     SGLD(steps=20, step_size=1.0, noise=0.01)     # the paper's setting
     SGLD(steps=10, step_size=1.0, clip=0.1)       # proximal: no step moves a value further
+    SGLD(steps=20, reuse=4)                       # training at the price of about 5 steps
     SGLD.langevin(steps=100, initial=0.1)         # the theory: decaying, with noise sqrt(2 size)
     ```
 
@@ -33,6 +35,8 @@ class SGLD(Sampler):
         noise: standard deviation of the noise, or "tied" for sqrt(2 * step_size), with which
             small steps sample the density itself.
         clip: largest change of a value by the gradient in one step, before noise.
+        reuse: how many steps of a training chain go by between two passes through the network;
+            in those between, its first layer alone is computed. `steps` is a multiple of it.
     """
 
     # Share of chains that end above their start in log density, how far above they are in nats,
@@ -45,14 +49,21 @@ class SGLD(Sampler):
         step_size: Any = "auto",
         noise: float | str = 0.02,
         clip: float | None = None,
+        reuse: int = 1,
     ):
         super().__init__(steps, step_size)
         if noise not in (TIED, 0):
             check_positive("noise", noise, 'zero, a positive number or "tied"')
         if clip is not None:
             check_positive("clip", clip, "None or a positive number")
+        if not hasattr(reuse, "__index__") or reuse < 1 or steps % reuse:
+            raise ValueError(
+                f"`reuse` must be a positive integer that divides steps={steps}. "
+                f"Received: reuse={reuse!r}"
+            )
         self.noise = noise
         self.clip = clip
+        self.reuse = int(reuse)
 
     @classmethod
     def langevin(
@@ -67,15 +78,20 @@ class SGLD(Sampler):
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """One update of every chain in `x`, and the log densities before it."""
         value, slope = value_and_gradient(log_density, x)
+        return self._moved(x, slope, seed, step_size), value
+
+    def _moved(
+        self, x: tf.Tensor, slope: tf.Tensor, seed: tf.Tensor, step_size: tf.Tensor
+    ) -> tf.Tensor:
         drift = step_size * slope
         if self.clip is not None:
             drift = tf.clip_by_value(drift, -self.clip, self.clip)
         noise = tf.sqrt(2.0 * step_size) if self.noise == TIED else self.noise
-        return x + drift + noise * normal(tf.shape(x), seed), value
+        return x + drift + noise * normal(tf.shape(x), seed)
 
     def run(
         self,
-        log_density: LogDensityFn,
+        log_density: LogDensityFn | Cut,
         x: tf.Tensor,
         seed: tf.Tensor,
         steps: int | tf.Tensor | None = None,
@@ -83,14 +99,25 @@ class SGLD(Sampler):
     ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
         """Run `steps` updates from `x`; the ends of the chains, and diagnostics to log.
 
-        `seed` is `[2]` for all chains, or `[n, 2]` with one for each.
+        `seed` is `[2]` for all chains, or `[n, 2]` with one for each. A density that comes as a
+        `Cut` is followed with `reuse`.
         """
 
+        def advance(index: tf.Tensor, x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+            step_seed, size = fold_in(seed, index), self.step_size_at(index, step_size)
+            if not isinstance(log_density, Cut):
+                x, value = self.step(log_density, x, step_seed, size)
+                return index + 1, x, value
+            value, slope = value_and_gradient(log_density.rest, log_density.first(x))
+            for _ in range(self.reuse):
+                x = self._moved(x, log_density.pulled_back(x, slope), step_seed, size)
+                index += 1
+                step_seed, size = fold_in(seed, index), self.step_size_at(index, step_size)
+            return index, x, value
+
         def body(index: tf.Tensor, x: tf.Tensor, first: tf.Tensor, _: tf.Tensor) -> tuple:
-            step_seed = fold_in(seed, index)
-            size = self.step_size_at(index, step_size)
-            x, value = self.step(log_density, x, step_seed, size)
-            return index + 1, x, tf.where(index == 0, value, first), value
+            following, x, value = advance(index, x)
+            return following, x, tf.where(index == 0, value, first), value
 
         total = self.steps if steps is None else steps
         start, zeros = x, tf.zeros(tf.shape(x)[:1])
@@ -124,4 +151,4 @@ class SGLD(Sampler):
         return self.bounded(step_size, 0.02 * tf.tanh(-gap) * tf.where(gap < 0.0, climbs, 1.0))
 
     def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "noise": self.noise, "clip": self.clip}
+        return {**super().get_config(), "noise": self.noise, "clip": self.clip, "reuse": self.reuse}
