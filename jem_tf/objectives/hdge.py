@@ -4,6 +4,9 @@
 
 The sum takes the place of Z: it is largest where data is, so f learns to be larger at x than at
 other inputs, for its own class. It costs what a classifier costs.
+
+Logits of earlier inputs are kept as differences from the mean of their batch, and compared by the
+mean of this one: else raising all logits of now would do as well as telling inputs apart.
 """
 
 from typing import Any
@@ -62,7 +65,7 @@ class HDGE(Objective):
 
     def bound(self, f: tf.Tensor, queue: tf.Tensor, batch: Batch) -> tf.Tensor:
         """-log p(x | y) for each row, -log p(x) for rows without a label, but for a constant."""
-        others = tf.concat([f, queue], axis=0)
+        others = tf.concat([f, queue + tf.reduce_mean(f, axis=0)], axis=0)
         given = tf.reduce_sum(batch.targets * (tf.reduce_logsumexp(others, axis=0) - f), axis=-1)
         marginal = tf.reduce_logsumexp(others) - maths.log_density(f)
         return tf.where(batch.labelled > 0, given, marginal)
@@ -72,6 +75,7 @@ class HDGE(Objective):
         n = tf.shape(terms.logits)[0]
         slots = (self["place"] + tf.range(n)) % self.queue
         new = tf.cast(tf.stop_gradient(terms.logits), tf.float32)
+        new -= tf.reduce_mean(new, axis=0)
         self["queue"].scatter_nd_update(slots[:, tf.newaxis], new)
         self["place"].assign((self["place"] + n) % self.queue)
 

@@ -118,13 +118,26 @@ def test_hdge_enumerates_the_batch_and_the_queue(data):
     given = -np.log(softmax(both, axis=0)[np.arange(30), y[:30]])
     marginal = -np.log(softmax(logsumexp(both, axis=1))[:30])
     expected = np.where(np.arange(30) % 5, given, marginal)
-    found = model.objective.bound(tf.constant(f), tf.constant(queue), batch)
+    kept = tf.constant(queue - f.mean(0))
+    found = model.objective.bound(tf.constant(f), kept, batch)
     np.testing.assert_allclose(found, expected, rtol=1e-4)
-    loss = lambda: model.objective.loss(model, batch, batch.x, tf.constant(queue)).loss  # noqa: E731
+    loss = lambda: model.objective.loss(model, batch, batch.x, kept).loss  # noqa: E731
     value, slope = gradient(model, loss)
     plain, _ = gradient(model, lambda: CrossEntropy().loss(model, batch, batch.x, None).loss)
     assert value == pytest.approx(plain + expected.mean(), rel=1e-5)
     check_by_differences(model, loss, slope)
+
+
+def test_hdge_gains_nothing_by_raising_all_logits(data):
+    """Else logits would drift away from those in the queue without end."""
+    model = toy(objective=HDGE(queue=100))
+    x, y = data
+    f, queue = (tf.constant(model.predict(part, verbose=0)) for part in (x[:30], x[30:]))
+    batch, shift = batch_of(model, (x[:30], y[:30])), tf.zeros([f.shape[1]])
+    with tf.GradientTape() as tape:
+        tape.watch(shift)
+        bound = model.objective.bound(f + shift, queue - tf.reduce_mean(f, axis=0), batch)
+    np.testing.assert_allclose(tape.gradient(bound, shift), 0.0, atol=1e-4)
 
 
 def check_by_differences(model, loss, slope, step=1e-2):
