@@ -9,7 +9,7 @@ STAMP := .venv/.stamp
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo train evaluate export serve up browser test test-slow lint format bench bench-serving clean
+.PHONY: help setup demo train evaluate export serve up browser test test-slow lint format bench bench-serving compare clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -66,6 +66,11 @@ bench: $(STAMP) ## time the training step and the scoring
 
 bench-serving: $(STAMP) ## requests a second of the embedded server, beside a plain endpoint
 	$(BIN)/python benchmarks/serving.py
+
+compare: $(STAMP) ## all objectives side by side on digits and Fashion-MNIST (from DATA_DIR); 45 minutes
+	$(BIN)/python benchmarks/compare.py digits --seconds 45
+	$(BIN)/python benchmarks/compare.py fashion_mnist --seconds 180 \
+	  --ood mnist noise constant interpolations $(if $(DATA_DIR),--data-dir $(DATA_DIR))
 
 clean: ## remove .venv and caches; runs/ and saved_models/ stay
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache build *.egg-info

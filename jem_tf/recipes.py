@@ -44,7 +44,7 @@ class Recipe:
     lag: float = 10.0
     energy_penalty: float = 0.0
     warmup: int | None = None  # steps in which the rate rises, to fall to a fifth until the end
-    augment: bool = False
+    augment: bool | str = False  # crops and flips; "classifier": not for the density
 
     def network(self, data: Dataset) -> keras.Model:
         """The backbone for `data`."""
@@ -86,9 +86,21 @@ class Recipe:
             input_noise=0.0 if objective == "cross_entropy" else self.input_noise,
             start=GaussianMixture() if self.start == "mixture" else Uniform(),
             objective=learned,
+            augmentation=_crop_and_flip(data) if self.augment == "classifier" else None,
             sharpness=self.sharpness,
             seed=seed,
         )
+
+
+def _crop_and_flip(data: Dataset) -> keras.layers.Layer:
+    """The paper's augmentation, as layers: 4 pixels to each side, and mirrored."""
+    height, width = (4 / size for size in data.shape[:2])
+    return keras.Sequential(
+        [
+            keras.layers.RandomTranslation(height, width, "reflect", "nearest"),
+            keras.layers.RandomFlip("horizontal"),
+        ]
+    )
 
 
 RECIPES = {

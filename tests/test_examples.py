@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -69,3 +70,14 @@ def test_every_example_is_tested():
     assert names == {name[5:] for name in globals() if name.startswith("test_")} - {
         "every_example_is_tested"
     }
+
+
+@pytest.mark.slow
+def test_composition(tmp_path):
+    """Samples have both attributes, most of them; one model alone knows nothing of the other."""
+    text = run("composition", tmp_path, "samples.png")
+    shares = [float(v) for v in re.findall(r": ([\d.]+) of samples", text)]
+    alone = [float(v) for v in re.findall(r"([\d.]+) by the first model alone", text)]
+    assert len(shares) == len(alone) == 4
+    assert np.mean(shares) > np.mean(alone) + 0.2
+    assert (tmp_path / "samples.png").stat().st_size > 1_000

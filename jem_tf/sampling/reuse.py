@@ -22,13 +22,6 @@ class Cut(NamedTuple):
     first: Function
     rest: Function
 
-    def pulled_back(self, x: tf.Tensor, slope: tf.Tensor) -> tf.Tensor:
-        """J_first(x)^T `slope`."""
-        with tf.GradientTape(watch_accessed_variables=False) as tape:
-            tape.watch(x)
-            value = self.first(x)
-        return tape.gradient(value, x, output_gradients=slope)
-
 
 def cut(backbone: Any) -> tuple[keras.Model, keras.Model] | None:
     """`backbone` as two Keras models with its layers: up to the first that has weights, and all

@@ -108,9 +108,14 @@ class SGLD(Sampler):
             if not isinstance(log_density, Cut):
                 x, value = self.step(log_density, x, step_seed, size)
                 return index + 1, x, value
-            value, slope = value_and_gradient(log_density.rest, log_density.first(x))
-            for _ in range(self.reuse):
-                x = self._moved(x, log_density.pulled_back(x, slope), step_seed, size)
+            for number in range(self.reuse):
+                with tf.GradientTape(watch_accessed_variables=False) as tape:
+                    tape.watch(x)
+                    hidden = log_density.first(x)
+                if number == 0:
+                    value, slope = value_and_gradient(log_density.rest, hidden)
+                drift = tape.gradient(hidden, x, output_gradients=slope)
+                x = self._moved(x, drift, step_seed, size)
                 index += 1
                 step_seed, size = fold_in(seed, index), self.step_size_at(index, step_size)
             return index, x, value

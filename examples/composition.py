@@ -1,0 +1,59 @@
+"""Two models, each of one attribute, say together what neither learned: odd, and five or more.
+
+python examples/composition.py [samples.png] [--epochs 60]
+
+One JEM learns whether a digit is odd, another whether it is five or more. Their energies added up
+are a density of digits of both kinds; a support vector machine that knows all ten digits says
+what the samples are.
+"""
+
+import argparse
+
+import keras
+import numpy as np
+from sklearn.svm import SVC
+
+import jem_tf
+from jem_tf import data, pictures, recipes
+
+
+def learn(y: np.ndarray, seed: int) -> jem_tf.JEM:
+    """A JEM of the digits and the attribute `y`, 0 or 1."""
+    keras.utils.set_random_seed(seed)
+    model = jem_tf.JEM(
+        jem_tf.backbones.convnet(digits.shape, 2),
+        sampler=jem_tf.SGLD(10),
+        input_noise=0.05,
+        seed=seed,
+    )
+    model.compile(recipes.get("digits").optimizer(1), metrics=["accuracy"])
+    model.fit(x, y, batch_size=64, epochs=arguments.epochs, verbose=0)
+    return model
+
+
+parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+parser.add_argument("picture", nargs="?", default="composition.png")
+parser.add_argument("--epochs", type=int, default=60)
+arguments = parser.parse_args()
+
+digits = data.load("digits")
+x, y = digits.arrays("train")
+names = SVC(gamma="scale").fit(x.reshape(len(x), -1), y)
+odd, large = learn(y % 2, seed=0), learn(y // 5, seed=1)
+both = jem_tf.compose([odd, large])
+
+
+def share(samples: np.ndarray, wanted: list[int]) -> float:
+    """How many of the samples are one of the digits `wanted`."""
+    return float(np.isin(names.predict(samples.reshape(len(samples), -1)), wanted).mean())
+
+
+rows = []
+for is_odd, is_large in np.ndindex(2, 2):
+    wanted = [k for k in range(10) if (k % 2, k // 5) == (is_odd, is_large)]
+    alone = share(odd.sample(100, is_odd, seed=0), wanted)
+    rows.append(both.sample(100, (is_odd, is_large), seed=0))
+    kind = f"{'odd' if is_odd else 'even'} and {'5 to 9' if is_large else '0 to 4'}"
+    print(f"{kind}: {share(rows[-1], wanted):.2f} of samples are one of {wanted}, ", end="")
+    print(f"{alone:.2f} by the first model alone")
+pictures.save_grid(np.concatenate([row[:10] for row in rows]), 10, arguments.picture)
