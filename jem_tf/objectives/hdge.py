@@ -5,8 +5,9 @@
 The sum takes the place of Z: it is largest where data is, so f learns to be larger at x than at
 other inputs, for its own class. It costs what a classifier costs.
 
-Logits of earlier inputs are kept as differences from the mean of their batch, and compared by the
-mean of this one: else raising all logits of now would do as well as telling inputs apart.
+The queue's logits have no gradient, so that alone raising those of now would do as well as telling
+inputs apart, and they would grow without end. They are kept relative to the level of their batch,
+log mean exp f[y], and move with that of this one: it stands for them in the gradient of the sum.
 """
 
 from typing import Any
@@ -65,7 +66,7 @@ class HDGE(Objective):
 
     def bound(self, f: tf.Tensor, queue: tf.Tensor, batch: Batch) -> tf.Tensor:
         """-log p(x | y) for each row, -log p(x) for rows without a label, but for a constant."""
-        others = tf.concat([f, queue + tf.reduce_mean(f, axis=0)], axis=0)
+        others = tf.concat([f, queue + level(f)], axis=0)
         given = tf.reduce_sum(batch.targets * (tf.reduce_logsumexp(others, axis=0) - f), axis=-1)
         marginal = tf.reduce_logsumexp(others) - maths.log_density(f)
         return tf.where(batch.labelled > 0, given, marginal)
@@ -75,9 +76,13 @@ class HDGE(Objective):
         n = tf.shape(terms.logits)[0]
         slots = (self["place"] + tf.range(n)) % self.queue
         new = tf.cast(tf.stop_gradient(terms.logits), tf.float32)
-        new -= tf.reduce_mean(new, axis=0)
-        self["queue"].scatter_nd_update(slots[:, tf.newaxis], new)
+        self["queue"].scatter_nd_update(slots[:, tf.newaxis], new - level(new))
         self["place"].assign((self["place"] + n) % self.queue)
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "weight": self.weight, "queue": self.queue}
+
+
+def level(f: tf.Tensor) -> tf.Tensor:
+    """log mean exp of the logits of each class; `[classes]`."""
+    return tf.reduce_logsumexp(f, axis=0) - tf.math.log(tf.cast(tf.shape(f)[0], tf.float32))

@@ -12,6 +12,7 @@ from scipy.special import logsumexp, softmax
 import jem_tf
 from jem_tf.objectives import HDGE, IGEBM, CrossEntropy, DualAdversarial, Factored, Joint
 from jem_tf.objectives.chains import Samples
+from jem_tf.objectives.hdge import level
 from jem_tf.replay import Draw
 
 GRID = np.linspace(-8, 8, 4001).astype(np.float32)[:, None]
@@ -118,7 +119,7 @@ def test_hdge_enumerates_the_batch_and_the_queue(data):
     given = -np.log(softmax(both, axis=0)[np.arange(30), y[:30]])
     marginal = -np.log(softmax(logsumexp(both, axis=1))[:30])
     expected = np.where(np.arange(30) % 5, given, marginal)
-    kept = tf.constant(queue - f.mean(0))
+    kept = tf.constant(queue - logsumexp(f, axis=0) + np.float32(np.log(30)))
     found = model.objective.bound(tf.constant(f), kept, batch)
     np.testing.assert_allclose(found, expected, rtol=1e-4)
     loss = lambda: model.objective.loss(model, batch, batch.x, kept).loss  # noqa: E731
@@ -128,16 +129,22 @@ def test_hdge_enumerates_the_batch_and_the_queue(data):
     check_by_differences(model, loss, slope)
 
 
-def test_hdge_gains_nothing_by_raising_all_logits(data):
-    """Else logits would drift away from those in the queue without end."""
+def test_hdge_pushes_down_as_much_as_up(data):
+    """With a queue that has no gradient it would not, and logits would grow without end. Where the
+    queue holds the batch itself, the gradient is that of the batch alone."""
     model = toy(objective=HDGE(queue=100))
     x, y = data
-    f, queue = (tf.constant(model.predict(part, verbose=0)) for part in (x[:30], x[30:]))
-    batch, shift = batch_of(model, (x[:30], y[:30])), tf.zeros([f.shape[1]])
-    with tf.GradientTape() as tape:
-        tape.watch(shift)
-        bound = model.objective.bound(f + shift, queue - tf.reduce_mean(f, axis=0), batch)
-    np.testing.assert_allclose(tape.gradient(bound, shift), 0.0, atol=1e-4)
+    f = tf.constant(model.predict(x[:30], verbose=0))
+    batch = batch_of(model, (x[:30], y[:30]))
+    slopes = []
+    for kept in (f - level(f), f[:0]):
+        with tf.GradientTape() as tape:
+            tape.watch(f)
+            bound = tf.reduce_sum(model.objective.bound(f, kept, batch))
+        slopes.append(tape.gradient(bound, f))
+    np.testing.assert_allclose(slopes[0], slopes[1], atol=1e-5)
+    np.testing.assert_allclose(tf.reduce_sum(slopes[0], axis=0), 0.0, atol=1e-4)
+    assert np.abs(slopes[0]).max() > 0.5
 
 
 def check_by_differences(model, loss, slope, step=1e-2):
