@@ -4,6 +4,8 @@
     python benchmarks/compare.py fashion_mnist --data-dir DIR --seconds 240 --ood mnist noise
     python benchmarks/compare.py fashion_mnist --data-dir DIR --epochs 2 --objectives joint \\
       --settings "20 steps: steps=20" "5 steps: steps=5" --seeds 0 1 2
+    python benchmarks/compare.py fashion_mnist --data-dir DIR --rates --objectives joint \\
+      --settings "20 steps: steps=20" "5 steps: steps=5"
 
 Each training is a directory below --out with its `result.json`; those that are there are not run
 again, so a comparison that was interrupted goes on. Prints the tables of docs/objectives.md.
@@ -89,6 +91,28 @@ def run(
     }
 
 
+def rates(
+    rows: data.Dataset, changed: dict[str, recipes.Recipe], objective: str, rounds: int = 7
+) -> None:
+    """Print images per second; settings take turns, so that a noisy machine hits all."""
+    x, y = rows.arrays("train", 1024)
+    models, found = {}, {name: [] for name in changed}
+    for name, recipe in changed.items():
+        models[name] = recipe.model(rows, 0, objective)
+        models[name].compile(recipe.optimizer(1), metrics=["accuracy"])
+    for turn in range(rounds + 1):
+        for name, model in models.items():
+            clock = Clock(None)
+            model.fit(x, y, batch_size=changed[name].batch_size, verbose=0, callbacks=[clock])
+            if turn:  # the first turn traces
+                found[name].append(clock.steps * changed[name].batch_size / clock.spent)
+    first = next(iter(found.values()))
+    for name, values in found.items():
+        ratio = float(np.median(np.divide(values, first)))
+        spread = f"{min(values):.0f} to {max(values):.0f} in {rounds} rounds"
+        print(f"{name}: {np.median(values):.0f} images/s ({spread}), {ratio:.2f} of the first")
+
+
 def measure(model: Any, rows: data.Dataset, outside: dict[str, np.ndarray]) -> dict[str, Any]:
     """What the tables show, of test rows and of inputs from `outside`."""
     x, y = rows.arrays("test")
@@ -159,6 +183,7 @@ def main() -> None:
     how_long = parser.add_mutually_exclusive_group()
     how_long.add_argument("--seconds", type=float, help="of steps, at a constant learning rate")
     how_long.add_argument("--epochs", type=int, help="with the recipe's schedule")
+    how_long.add_argument("--rates", action="store_true", help="only images per second")
     parser.add_argument("--objectives", nargs="+", default=list(objectives.OBJECTIVES))
     parser.add_argument("--settings", nargs="+", default=[""], help="NAME: FIELD=VALUE, ...")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
@@ -174,6 +199,9 @@ def main() -> None:
         recipe = dataclasses.replace(recipe, warmup=None, drops=())
     elif arguments.epochs:
         recipe = dataclasses.replace(recipe, epochs=arguments.epochs)
+    if arguments.rates:
+        changed = dict(setting(text, recipe) for text in arguments.settings)
+        return rates(rows, changed, arguments.objectives[0])
     names = arguments.ood or ood_sets.companions(rows)
     outside = {n: ood_sets.load(n, rows, 2000, 0, arguments.data_dir, resize=True) for n in names}
     length = f"{arguments.seconds:g}s" if arguments.seconds else f"{recipe.epochs}-epochs"
