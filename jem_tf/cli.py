@@ -127,9 +127,8 @@ def make_parser() -> argparse.ArgumentParser:
         "--save-seconds", type=_rate, default=60.0, help="between two checkpoints (default: 60)"
     )
     sub.add_argument("--overwrite", action="store_true", help="replace the run in --out")
-    sub.add_argument(
-        "--recipe", help="named settings: digits, fashion_mnist, image, tabular, paper"
-    )
+    known = "digits, fashion_mnist, image, tabular, paper; fashion_mnist_fast, image_fast"
+    sub.add_argument("--recipe", help=f"named settings: {known}")
     sub.add_argument("--objective", help=f"what is learned: {', '.join(OBJECTIVES)}")
     sub.add_argument("--epochs", type=_positive, help="passes over the data")
     sub.add_argument("--batch-size", type=_positive, help="rows, and chains, in a step")

@@ -1,5 +1,7 @@
 """What makes JEM cheap or flat: reused gradients, sharpness-aware updates, two streams of data."""
 
+import dataclasses
+
 import keras
 import numpy as np
 import pytest
@@ -7,7 +9,7 @@ import tensorflow as tf
 from scipy.special import softmax
 
 import jem_tf
-from jem_tf import SGLD, backbones
+from jem_tf import SGLD, backbones, data, recipes
 from jem_tf.sampling.reuse import Cut, cut
 
 SEED = tf.constant([3, 5])
@@ -199,3 +201,23 @@ def test_wrong_settings_are_named(options, message, make_model):
 def test_reuse_must_divide_the_steps(reuse):
     with pytest.raises(ValueError, match=f"divides steps=10. Received: reuse={reuse}"):
         SGLD(10, reuse=reuse)
+
+
+def test_the_fast_recipe_trains_by_reuse_and_keeps_the_life_of_chains():
+    slow, quick = recipes.get("image"), recipes.get("image_fast")
+    life = quick.steps / quick.reinit_probability
+    assert life == pytest.approx(slow.steps / slow.reinit_probability)
+    model = quick.model(data.load("digits"), seed=0)
+    assert (model.sampler.steps, model.sampler.reuse) == (10, 5)
+    assert cut(model.backbone) is not None
+
+
+def test_a_recipe_can_augment_for_the_classifier_alone():
+    digits = data.load("digits")
+    recipe = dataclasses.replace(recipes.get("digits"), augment="classifier", start="mixture")
+    model = recipe.model(digits, seed=0)
+    x = digits.arrays("test", 50)[0]
+    moved = model.augmentation(x, training=True).numpy()
+    assert moved.shape == x.shape and not np.allclose(moved, x)
+    assert x.min() <= moved.min() and moved.max() <= x.max()
+    assert isinstance(model.start, jem_tf.GaussianMixture) and not model.one_pass
