@@ -1,6 +1,7 @@
 """What makes JEM cheap or flat: reused gradients, sharpness-aware updates, two streams of data."""
 
 import dataclasses
+import warnings
 
 import keras
 import numpy as np
@@ -67,6 +68,7 @@ def test_reuse_follows_its_equation():
 )
 def test_backbones_are_cut_into_parts_that_make_the_whole(backbone):
     network = backbone()
+    network(keras.Input((8, 8, 1)))  # a second use of its layers, elsewhere
     before, after = cut(network)
     x = np.random.default_rng(0).normal(size=(3, 8, 8, 1)).astype(np.float32)
     np.testing.assert_allclose(after(before(x)), network(x), atol=1e-6)
@@ -150,7 +152,7 @@ def test_sharpness_is_the_gradient_at_the_steepest_place_near(blobs):
     assert logs["accuracy"] == pytest.approx((first_logits.argmax(1) == y).mean(), abs=1e-6)
 
 
-@pytest.mark.parametrize("objective", ["joint", "nce"])
+@pytest.mark.parametrize("objective", ["joint", pytest.param("nce", marks=pytest.mark.slow)])
 def test_sharp_updates_on_two_replicas(objective, mirrored, make_model, blobs):
     with mirrored.scope():
         model = make_model(sharpness=0.05, objective=objective)
@@ -179,7 +181,9 @@ def test_augmentation_and_sharpness_are_saved(tmp_path, make_model, blobs):
     )
     model.fit(*blobs, verbose=0)
     model.save(tmp_path / "model.keras")
-    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # none that it cannot be cut
+        loaded = keras.saving.load_model(tmp_path / "model.keras")
     assert isinstance(loaded.augmentation, keras.layers.GaussianNoise)
     assert (loaded.sharpness, loaded.sampler.reuse, loaded.one_pass) == (0.05, 2, False)
     np.testing.assert_array_equal(loaded.predict(blobs[0], verbose=0), model.predict(blobs[0]))
@@ -203,11 +207,15 @@ def test_reuse_must_divide_the_steps(reuse):
         SGLD(10, reuse=reuse)
 
 
-def test_the_fast_recipe_trains_by_reuse_and_keeps_the_life_of_chains():
+def test_the_fast_recipe_keeps_the_life_of_chains():
     slow, quick = recipes.get("image"), recipes.get("image_fast")
-    life = quick.steps / quick.reinit_probability
-    assert life == pytest.approx(slow.steps / slow.reinit_probability)
-    model = quick.model(data.load("digits"), seed=0)
+    assert quick.steps == 4
+    assert quick.steps / quick.reinit_probability == slow.steps / slow.reinit_probability == 400
+
+
+def test_a_recipe_reuses():
+    recipe = dataclasses.replace(recipes.get("digits"), reuse=5)
+    model = recipe.model(data.load("digits"), seed=0)
     assert (model.sampler.steps, model.sampler.reuse) == (10, 5)
     assert cut(model.backbone) is not None
 
