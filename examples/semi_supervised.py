@@ -15,7 +15,7 @@ from scipy import stats
 import jem_tf
 from jem_tf import backbones, data
 
-BATCH, STEPS = 64, 2000
+BATCH, STEPS = 64, 1500
 
 
 def accuracy(objective: str, x: np.ndarray, y: np.ndarray, seed: int) -> float:
