@@ -11,9 +11,9 @@ import pytest
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
 
-def run(name, tmp_path, *arguments):
+def run(name, tmp_path, *arguments, timeout=240):
     command = [sys.executable, str(EXAMPLES / f"{name}.py"), *arguments]
-    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=240)
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=timeout)
     assert result.returncode == 0, result.stderr
     return result.stdout
 
@@ -75,9 +75,16 @@ def test_every_example_is_tested():
 @pytest.mark.slow
 def test_composition(tmp_path):
     """Samples have both attributes, most of them; one model alone knows nothing of the other."""
-    text = run("composition", tmp_path, "samples.png")
+    text = run("composition", tmp_path, "samples.png", timeout=900)
     shares = [float(v) for v in re.findall(r": ([\d.]+) of samples", text)]
     alone = [float(v) for v in re.findall(r"([\d.]+) by the first model alone", text)]
     assert len(shares) == len(alone) == 4
     assert np.mean(shares) > np.mean(alone) + 0.2
     assert (tmp_path / "samples.png").stat().st_size > 1_000
+
+
+@pytest.mark.slow
+def test_semi_supervised(tmp_path):
+    text = run("semi_supervised", tmp_path, timeout=3600)
+    assert figure(text, "gain") >= 3.0
+    assert figure(text, "interval") > 0.0
