@@ -107,7 +107,7 @@ def main() -> None:
             )
             axis.imshow(p.T, origin="lower", cmap="magma", vmax=truth.max())
             axis.set(xticks=[], yticks=[])
-            if row is axes[0]:
+            if draw is sets[0]:
                 axis.set_title(name, fontsize=9)
             overlap = np.minimum(p, truth).sum()
             print(f"{draw.__name__}, {name}: overlap with the truth {overlap:.2f}", flush=True)
