@@ -28,6 +28,7 @@ import numpy as np
 
 from jem_tf import data, objectives, recipes
 from jem_tf.callbacks import DivergenceGuard
+from jem_tf.checks import check_known
 from jem_tf.data import ood_sets
 from jem_tf.evaluation import calibration, ood, robustness
 
@@ -145,6 +146,8 @@ def setting(text: str, recipe: recipes.Recipe) -> tuple[str, recipes.Recipe]:
     name, _, changes = text.partition(":")
     pairs = [part.split("=", 1) for part in changes.split(",") if part.strip()]
     values = {key.strip(): ast.literal_eval(value.strip()) for key, value in pairs}
+    for key in values:
+        check_known("field of a recipe", key, vars(recipe))
     return name.strip(), dataclasses.replace(recipe, **values)
 
 
@@ -184,7 +187,8 @@ def main() -> None:
     how_long.add_argument("--seconds", type=float, help="of steps, at a constant learning rate")
     how_long.add_argument("--epochs", type=int, help="with the recipe's schedule")
     how_long.add_argument("--rates", action="store_true", help="only images per second")
-    parser.add_argument("--objectives", nargs="+", default=list(objectives.OBJECTIVES))
+    names = list(objectives.OBJECTIVES)
+    parser.add_argument("--objectives", nargs="+", choices=names, default=names)
     parser.add_argument("--settings", nargs="+", default=[""], help="NAME: FIELD=VALUE, ...")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     parser.add_argument("--ood", nargs="+")
@@ -202,8 +206,10 @@ def main() -> None:
     if arguments.rates:
         changed = dict(setting(text, recipe) for text in arguments.settings)
         return rates(rows, changed, arguments.objectives[0])
-    names = arguments.ood or ood_sets.companions(rows)
-    outside = {n: ood_sets.load(n, rows, 2000, 0, arguments.data_dir, resize=True) for n in names}
+    outside = {
+        name: ood_sets.load(name, rows, 2000, 0, arguments.data_dir, resize=True)
+        for name in arguments.ood or ood_sets.companions(rows)
+    }
     length = f"{arguments.seconds:g}s" if arguments.seconds else f"{recipe.epochs}-epochs"
     results: dict[str, list[dict[str, Any]]] = {}
     for seed in arguments.seeds:

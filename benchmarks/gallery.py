@@ -87,7 +87,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=Path("docs/gallery.png"))
     parser.add_argument("--epochs", type=int, default=40)
-    parser.add_argument("--objectives", nargs="+", default=LEARN)
+    parser.add_argument("--objectives", nargs="+", choices=LEARN, default=LEARN)
     arguments = parser.parse_args()
     sets = [moons, spirals, eight, checkerboard]
     columns = ["truth", *arguments.objectives]

@@ -13,7 +13,7 @@ import numpy as np
 from scipy import stats
 
 import jem_tf
-from jem_tf import backbones, data
+from jem_tf import backbones, data, objectives
 
 BATCH, STEPS = 64, 1500
 
@@ -36,7 +36,7 @@ def accuracy(objective: str, x: np.ndarray, y: np.ndarray, seed: int) -> float:
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
 parser.add_argument("--seeds", type=int, default=5)
 parser.add_argument("--labels", type=int, default=10, help="of each class")
-parser.add_argument("--objective", default="joint")
+parser.add_argument("--objective", choices=objectives.OBJECTIVES, default="joint")
 arguments = parser.parse_args()
 
 digits = data.load("digits")

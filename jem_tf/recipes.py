@@ -16,6 +16,8 @@ from jem_tf.objectives.chains import Chains
 from jem_tf.replay import ReplayBuffer
 from jem_tf.sampling import SGLD, GaussianMixture, Uniform
 
+STARTS = {"uniform": Uniform, "mixture": GaussianMixture}
+
 
 @dataclass(frozen=True)
 class Recipe:
@@ -35,7 +37,7 @@ class Recipe:
     noise: float = 0.02
     clip: float | None = None  # of a sampler step
     reuse: int = 1
-    start: str = "uniform"  # or "mixture", a Gaussian for each class
+    start: str = "uniform"  # of `STARTS`; "mixture" is a Gaussian for each class
     sharpness: float = 0.0
     capacity: int | None = None
     reinit_probability: float = 0.05
@@ -79,12 +81,17 @@ class Recipe:
     def model(self, data: Dataset, seed: int | None = None, objective: str = "joint") -> JEM:
         """A JEM for `data`, not compiled."""
         learned = self.objective(objective)
+        check_known("start", self.start, STARTS)
+        if self.augment not in (False, True, "classifier"):
+            raise ValueError(
+                f'`augment` must be True, False or "classifier". Received: {self.augment!r}'
+            )
         return JEM(
             self.network(data),
             sampler=SGLD(self.steps, self.step_size, self.noise, self.clip, self.reuse),
             buffer=ReplayBuffer(self.capacity, self.reinit_probability, learned.by_class),
             input_noise=0.0 if objective == "cross_entropy" else self.input_noise,
-            start=GaussianMixture() if self.start == "mixture" else Uniform(),
+            start=STARTS[self.start](),
             objective=learned,
             augmentation=_crop_and_flip(data) if self.augment == "classifier" else None,
             sharpness=self.sharpness,

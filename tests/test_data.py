@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from jem_tf import data
+from jem_tf import data, recipes, training
 from jem_tf.data import ood_sets
 
 
@@ -169,6 +169,20 @@ def test_a_set_without_a_test_split_is_split(tfds_dir):
     loaded = data.load("mnist", data_dir=str(tfds_dir))
     parts = [set(loaded.arrays(s)[0][:, 0, 0, 0]) for s in ("train", "validation", "test")]
     assert [len(part) for part in parts] == [36, 4, 10] and len(set.union(*parts)) == 50
+
+
+def test_a_set_with_a_test_split_alone_can_be_told_from(tfds_dir):
+    (tfds_dir / "mnist").rename(tfds_dir / "old")
+    import tensorflow_datasets as tfds
+
+    builder = tfds.builder("mnist", data_dir=str(tfds_dir))
+    rows = ((i, {"image": np.full((28, 28, 1), i, np.uint8), "label": 0}) for i in range(9))
+    type(builder)._split_generators = lambda self, dl_manager: {"test": rows}  # restored after
+    builder.download_and_prepare()
+    loaded = data.load("mnist", data_dir=str(tfds_dir))
+    assert len(loaded.arrays("test")[0]) == 9 and len(loaded.train) == 0
+    with pytest.raises(ValueError, match="data set is empty"):
+        training.train(loaded, recipes.get("image"), tfds_dir / "run")
 
 
 def test_another_set_is_resized_into_a_companion(tfds_dir, digits):

@@ -229,3 +229,10 @@ def test_a_recipe_can_augment_for_the_classifier_alone():
     assert moved.shape == x.shape and not np.allclose(moved, x)
     assert x.min() <= moved.min() and moved.max() <= x.max()
     assert isinstance(model.start, jem_tf.GaussianMixture) and not model.one_pass
+
+
+@pytest.mark.parametrize("field", ["start", "augment"])
+def test_a_recipe_names_a_wrong_word(field):
+    wrong = dataclasses.replace(recipes.get("digits"), **{field: "mixtrue"})
+    with pytest.raises(ValueError, match="mixtrue"):
+        wrong.model(data.load("digits"))
