@@ -7,8 +7,9 @@
     python benchmarks/compare.py fashion_mnist --data-dir DIR --rates --objectives joint \\
       --settings "20 steps: steps=20" "5 steps: steps=5"
 
-Each training is a directory below --out with its `result.json`; those that are there are not run
-again, so a comparison that was interrupted goes on. Prints the tables of docs/objectives.md.
+Each training is a directory below --out with its `result.json`; those that are there with the same
+settings are not run again, so a comparison that was interrupted goes on. Prints the tables of
+docs/objectives.md.
 """
 
 import argparse
@@ -216,12 +217,16 @@ def main() -> None:
         for text in arguments.settings:
             name, changed = setting(text, recipe)
             for objective in arguments.objectives:
-                label = f"{objective} {name}".strip() if len(arguments.objectives) > 1 else name
-                out = arguments.out / f"{rows.name}-{length}-{seed}-{label}".replace(" ", "-")
-                if not (out / "result.json").is_file():
+                both = f"{objective} {name}".strip()
+                label = both if len(arguments.objectives) > 1 else name or objective
+                out = arguments.out / f"{rows.name}-{length}-{seed}-{both}".replace(" ", "-")
+                asked = {"recipe": dataclasses.asdict(changed), "split": arguments.split}
+                asked = json.loads(json.dumps({**asked, "ood": list(outside)}))
+                file = out / "result.json"
+                if not file.is_file() or json.loads(file.read_text())["asked"] != asked:
                     found = run(rows, changed, objective, seed, arguments.seconds, outside, out)
-                    (out / "result.json").write_text(json.dumps(found, indent=1))
-                results.setdefault(label, []).append(json.loads((out / "result.json").read_text()))
+                    file.write_text(json.dumps({"asked": asked, **found}, indent=1))
+                results.setdefault(label, []).append(json.loads(file.read_text()))
                 print(table({f"{label}, seed {seed}": results[label][-1:]}), flush=True)
     print(f"\n{table(results)}")
 
