@@ -9,7 +9,7 @@ STAMP := .venv/.stamp
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo train evaluate export serve up browser test test-slow lint format bench bench-serving compare clean
+.PHONY: help setup demo train evaluate export serve up browser test test-slow test-torch lint format bench bench-serving compare clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -51,6 +51,13 @@ test: $(STAMP) browser ## the test suite
 test-slow: $(STAMP) ## the tests that train for minutes
 	$(BIN)/pytest -m slow -v
 
+.venv/.torch: $(STAMP)
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[torch]'
+	@touch $@
+
+test-torch: .venv/.torch ## numbers beside PyTorch's, WideResNet-28-10 too; installs PyTorch
+	$(BIN)/pytest -v -m '' tests/pytorch
+
 lint: $(STAMP) ## ruff and mypy
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -60,7 +67,7 @@ format: $(STAMP) ## let ruff lay the code out
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(STAMP) ## time the training step and the scoring
+bench: .venv/.torch ## training step beside PyTorch and cross-entropy, memory, scoring; installs PyTorch
 	$(BIN)/python benchmarks/training_step.py
 	$(BIN)/python benchmarks/scoring.py
 

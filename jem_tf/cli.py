@@ -50,8 +50,13 @@ EXAMPLES = {
     "loglik": """\
         jem-tf loglik runs/digits
         jem-tf loglik runs/digits --steps 10000      slower and closer""",
+    "import": """\
+        jem-tf import CIFAR10_MODEL.pt --arch wrn-28-10 --out runs/published
+        jem-tf import jempp.pt --arch wrn-28-10 --dataset cifar100
+        jem-tf evaluate runs/published --data-dir ~/tfds""",
     "export": """\
         jem-tf export runs/digits                    saved_models/digits/1, 2, 3, ...
+        jem-tf export runs/cifar10 --pytorch jem.pt  for the JEM authors' code
         jem-tf export runs/digits --out /models/digits --refine-steps 5""",
     "inspect": "        jem-tf inspect saved_models/digits",
     "serve": """\
@@ -127,8 +132,9 @@ def make_parser() -> argparse.ArgumentParser:
         "--save-seconds", type=_rate, default=60.0, help="between two checkpoints (default: 60)"
     )
     sub.add_argument("--overwrite", action="store_true", help="replace the run in --out")
-    known = "digits, fashion_mnist, image, tabular, paper; fashion_mnist_fast, image_fast"
-    sub.add_argument("--recipe", help=f"named settings: {known}")
+    known = "digits, fashion_mnist, cifar10-small, image, tabular, fashion_mnist_fast, image_fast"
+    paper = "the paper's cifar10, cifar100, svhn"
+    sub.add_argument("--recipe", help=f"named settings: {known}; {paper}")
     sub.add_argument("--objective", help=f"what is learned: {', '.join(OBJECTIVES)}")
     sub.add_argument("--epochs", type=_positive, help="passes over the data")
     sub.add_argument("--batch-size", type=_positive, help="rows, and chains, in a step")
@@ -150,6 +156,25 @@ def make_parser() -> argparse.ArgumentParser:
     sub.add_argument(
         "--wait", type=_rate, default=300.0, help="seconds for other workers to come (default: 300)"
     )
+    _data_dir(sub)
+
+    sub = command(
+        "import",
+        "Bring a checkpoint of the JEM authors' PyTorch code here, as a run directory.",
+        commands.import_checkpoint,
+    )
+    sub.add_argument("checkpoint", type=Path, help="file with model_state_dict and replay_buffer")
+    sub.add_argument("--arch", default="wrn-28-10", help="wrn-DEPTH-WIDTH (default: wrn-28-10)")
+    sub.add_argument(
+        "--norm",
+        help="batch, instance, layer or act (default: found in the checkpoint, but for "
+        "instance and layer, which look alike)",
+    )
+    sub.add_argument(
+        "--dataset", default="cifar10", help="what it was trained on (default: cifar10)"
+    )
+    sub.add_argument("--out", type=Path, help="run directory (default: runs/ and the file's name)")
+    sub.add_argument("--overwrite", action="store_true", help="replace the run in --out")
     _data_dir(sub)
 
     sub = command("evaluate", "Measure a model and write a report of it.", commands.evaluate)
@@ -196,6 +221,9 @@ def make_parser() -> argparse.ArgumentParser:
     sub = command("export", "Write a run as the next version of a SavedModel.", commands.export)
     sub.add_argument("model", type=Path, help="run directory")
     sub.add_argument("--out", type=Path, help="model directory (default: saved_models/DATASET)")
+    sub.add_argument(
+        "--pytorch", type=Path, metavar="FILE", help="write a checkpoint for PyTorch instead"
+    )
     sub.add_argument("--refine-steps", type=_positive, default=10, help="(default: 10)")
     sub.add_argument("--sample-steps", type=_positive, default=400, help="(default: 400)")
     sub.add_argument(

@@ -64,6 +64,30 @@ def train(arguments: Namespace) -> None:
     print(f"{out}/model.keras is ready")
 
 
+def import_checkpoint(arguments: Namespace) -> None:
+    from jem_tf import data, recipes, runs
+    from jem_tf.pytorch import layout
+
+    depth, width = layout.sizes(arguments.arch)
+    if not arguments.checkpoint.is_file():
+        raise ValueError(f"There is no file {str(arguments.checkpoint)!r}.")
+    out = arguments.out or Path("runs") / arguments.checkpoint.stem
+    runs.check_free(out, arguments.overwrite)
+    names = data.class_names(arguments.dataset, arguments.data_dir)
+    checkpoint = layout.read(arguments.checkpoint, arguments.norm)
+    model = layout.build(checkpoint, arguments.arch, len(names))
+    paper = recipes.get("svhn" if arguments.dataset.startswith("svhn") else "cifar10")
+    options = {"depth": depth, "width": width, "norm": checkpoint.norm}
+    recipe = dataclasses.replace(paper, backbone_options=options)
+    source = {"dataset": arguments.dataset, "data_dir": arguments.data_dir, "image_size": None}
+    runs.save_as_run(model, out, recipe, source, names)
+    chains = "no" if checkpoint.chains is None else len(checkpoint.chains)
+    print(
+        f"{out}/model.keras is ready: {arguments.arch} with {checkpoint.norm or 'no'} norm, "
+        f"{len(names)} classes, {chains} chains in its buffer"
+    )
+
+
 def evaluate(arguments: Namespace) -> None:
     from jem_tf import evaluation, runs
     from jem_tf.evaluation import report
@@ -126,6 +150,12 @@ def export(arguments: Namespace) -> None:
     from jem_tf import runs
 
     out = arguments.out
+    if arguments.pytorch is not None:
+        from jem_tf import pytorch
+
+        pytorch.save(runs.load(arguments.model), arguments.pytorch)
+        print(f"Wrote {arguments.pytorch}")
+        return
     version = runs.export_run(
         arguments.model,
         out,

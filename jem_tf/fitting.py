@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from jem_tf import distribute, inputs
 from jem_tf import energy as maths
+from jem_tf.backbones.actnorm import initialise
 from jem_tf.checks import check_logits
 
 
@@ -126,6 +127,7 @@ class Fitting(keras.Model):
             if not self.built:
                 self.build((None, *rows.shape[1:]))
             inputs.check_shape(rows.shape[1:], self.example_shape)
+            initialise(self.backbone, rows.astype(np.float32))
             check_logits(self.backbone(rows[:32].astype(np.float32), training=False).numpy())
         summary = inputs.summarise(chain([first], batches), self.num_classes)
         if relearn or not self.start.adapted:

@@ -15,8 +15,10 @@ from jem_tf.model import JEM
 from jem_tf.objectives.chains import Chains
 from jem_tf.replay import ReplayBuffer
 from jem_tf.sampling import SGLD, GaussianMixture, Uniform
+from jem_tf.schedules import Warmup
 
 STARTS = {"uniform": Uniform, "mixture": GaussianMixture}
+AUGMENTATIONS = (False, True, "crop", "classifier")
 
 
 @dataclass(frozen=True)
@@ -45,8 +47,9 @@ class Recipe:
     generative_weight: float = 1.0
     lag: float = 10.0
     energy_penalty: float = 0.0
-    warmup: int | None = None  # steps in which the rate rises, to fall to a fifth until the end
-    augment: bool | str = False  # crops and flips; "classifier": not for the density
+    warmup: int | None = None  # steps in which the rate rises
+    cosine: bool = True  # and then falls to a fifth until the end; else by `drops`
+    augment: bool | str = False  # crops and flips; "crop"; "classifier": not for the density
 
     def network(self, data: Dataset) -> keras.Model:
         """The backbone for `data`."""
@@ -56,7 +59,7 @@ class Recipe:
     def optimizer(self, steps_per_epoch: int) -> keras.optimizers.Optimizer:
         """Adam with this recipe's schedule, clipping and averaging."""
         rate: Any = self.learning_rate
-        if self.warmup is not None:
+        if self.warmup is not None and self.cosine:
             rest = max(1, self.epochs * steps_per_epoch - self.warmup)
             rate = keras.optimizers.schedules.CosineDecay(
                 0.0, rest, alpha=0.2, warmup_target=rate, warmup_steps=self.warmup
@@ -66,6 +69,8 @@ class Recipe:
                 [epoch * steps_per_epoch for epoch in self.drops],
                 [self.learning_rate * 0.3**i for i in range(len(self.drops) + 1)],
             )
+        if self.warmup is not None and not self.cosine:
+            rate = Warmup(rate, self.warmup)
         average = {} if self.ema is None else {"use_ema": True, "ema_momentum": self.ema}
         return keras.optimizers.Adam(rate, clipnorm=self.clip_norm, **average)
 
@@ -78,13 +83,18 @@ class Recipe:
                 options["energy_penalty"] = self.energy_penalty
         return objectives.get(name, **options)
 
+    @property
+    def augments_rows(self) -> bool | str:
+        """What `Dataset.epochs` is to do to rows, for the classifier and the density alike."""
+        return False if self.augment == "classifier" else self.augment
+
     def model(self, data: Dataset, seed: int | None = None, objective: str = "joint") -> JEM:
         """A JEM for `data`, not compiled."""
         learned = self.objective(objective)
         check_known("start", self.start, STARTS)
-        if self.augment not in (False, True, "classifier"):
+        if self.augment not in AUGMENTATIONS:
             raise ValueError(
-                f'`augment` must be True, False or "classifier". Received: {self.augment!r}'
+                f"`augment` must be one of {AUGMENTATIONS}. Received: {self.augment!r}"
             )
         return JEM(
             self.network(data),
@@ -137,19 +147,35 @@ RECIPES = {
     ),
     "image": Recipe("any small images: convolutions, SiLU, self-tuning step size", "convnet"),
     "tabular": Recipe("vectors: dense layers", "mlp", epochs=30),
-    "paper": Recipe(
-        "the paper's CIFAR setting: WideResNet-28-10, 200 epochs; needs accelerators",
-        "wide_resnet",
-        {"depth": 28, "width": 10},
-        epochs=200,
-        learning_rate=1e-4,
-        drops=(60, 120, 180),
-        clip_norm=None,
-        step_size=1.0,
-        noise=0.01,
-        capacity=10_000,
-        input_noise=0.03,
-        augment=True,
+}
+
+
+_PAPER = Recipe(
+    "the paper's WideResNet-28-10, 200 epochs; needs accelerators (two cores: cifar10-small)",
+    "wide_resnet",
+    {"depth": 28, "width": 10},
+    epochs=200,
+    learning_rate=1e-4,
+    warmup=1000,
+    cosine=False,
+    drops=(60, 120, 180),
+    clip_norm=None,
+    step_size=1.0,
+    noise=0.01,
+    capacity=10_000,
+    input_noise=0.03,
+    lag=1e9,  # all chains count, wherever they are
+    augment=True,
+)
+RECIPES |= {
+    "cifar10": _PAPER,
+    "cifar100": _PAPER,
+    "svhn": replace(_PAPER, augment="crop"),  # a mirrored 3 is no digit
+    "cifar10-small": Recipe(
+        "32x32 color images in under an hour on two cores",
+        "convnet",
+        {"width": 32},
+        epochs=10,
     ),
 }
 
@@ -171,6 +197,7 @@ def get(name: str) -> Recipe:
 
 def default_for(data: Dataset) -> str:
     """The name of the recipe that suits `data`."""
-    if data.name in RECIPES:
-        return data.name
+    name = data.name.removesuffix("_cropped")  # SVHN's, in TensorFlow Datasets
+    if name in RECIPES:
+        return name
     return "image" if len(data.shape) == 3 else "tabular"

@@ -3,8 +3,10 @@
 Not here: the training itself (`training.py`).
 """
 
+import dataclasses
 import json
 import os
+import shutil
 import warnings
 import zipfile
 from pathlib import Path
@@ -21,6 +23,7 @@ from jem_tf.export import export
 from jem_tf.inspection import newest
 from jem_tf.model import JEM
 from jem_tf.recipes import Recipe
+from jem_tf.version import VERSION
 
 CALIBRATION_ROWS = 10_000
 OOD_ROWS = 1000  # of each set, for the table in an export
@@ -32,6 +35,22 @@ def save(model: keras.Model, path: Path) -> None:
     temporary = path.with_name(f".{path.name}.part.keras")
     model.save(temporary)
     os.replace(temporary, path)
+
+
+def save_as_run(
+    model: JEM,
+    out: Path,
+    recipe: Recipe,
+    source: dict[str, Any],
+    class_names: tuple[str, ...],
+) -> None:
+    """Leave a model that was trained elsewhere in `out` as a training here would."""
+    if out.exists():
+        shutil.rmtree(out)
+    save(model, out / "model.keras")
+    config = {"version": VERSION, "data": source, "class_names": list(class_names)}
+    config |= {"objective": "joint", "seed": 0, "recipe": dataclasses.asdict(recipe)}
+    write_json(out / "config.json", config)
 
 
 def load(path: str | Path) -> JEM:

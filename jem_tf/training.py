@@ -98,7 +98,7 @@ def train(
         callbacks.append(keras.callbacks.CSVLogger(out / "log.csv", append=True))
     begin = time.monotonic()
     model.fit(
-        data.epochs(recipe.batch_size, seed, saver.epoch, recipe.augment is True),
+        data.epochs(recipe.batch_size, seed, saver.epoch, recipe.augments_rows),
         steps_per_epoch=steps,
         validation_data=data.batches("validation", recipe.batch_size),
         epochs=recipe.epochs,

@@ -34,19 +34,19 @@ class Dataset:
     pixel_range: tuple[float, float] | None = None  # of images; None for other inputs
 
     def batches(
-        self, split: str, batch_size: int, seed: int | None = None, augment: bool = False
+        self, split: str, batch_size: int, seed: int | None = None, augment: bool | str = False
     ) -> tf.data.Dataset:
         """Batches of a split, shuffled if there is a `seed`, cropped and flipped if
-        `augment`."""
+        `augment`, or only cropped if that is "crop"."""
         rows = self._split(split)
         if seed is not None:
             rows = rows.shuffle(min(len(rows), SHUFFLED), seed=seed)
         if augment:
-            rows = rows.enumerate().map(_crop_and_flip(seed or 0), tf.data.AUTOTUNE)
+            rows = rows.enumerate().map(_cropped(seed or 0, augment is True), tf.data.AUTOTUNE)
         return _shared(rows.batch(batch_size))
 
     def epochs(
-        self, batch_size: int, seed: int, first: int = 0, augment: bool = False
+        self, batch_size: int, seed: int, first: int = 0, augment: bool | str = False
     ) -> tf.data.Dataset:
         """Training batches of epoch `first` and all that follow, for `fit` with
         `steps_per_epoch`: what an epoch holds is a function of `seed` and its number, so that
@@ -58,7 +58,7 @@ class Dataset:
             key = seed * 1_000_003 + number
             rows = _shuffled(self.train, window, key)
             if augment:
-                rows = rows.enumerate().map(_crop_and_flip(key), tf.data.AUTOTUNE)
+                rows = rows.enumerate().map(_cropped(key, augment is True), tf.data.AUTOTUNE)
             return rows.batch(batch_size)
 
         numbers = tf.data.Dataset.range(first, np.iinfo(np.int64).max)
@@ -108,7 +108,7 @@ def _shuffled(rows: tf.data.Dataset, window: int, key: tf.Tensor) -> tf.data.Dat
     return tf.data.experimental.from_variant(variant, spec)
 
 
-def _crop_and_flip(seed: int | tf.Tensor) -> Callable:
+def _cropped(seed: int | tf.Tensor, flip: bool) -> Callable:
     """The paper's augmentation: a crop after reflecting 4 pixels at the border, and a flip."""
 
     def augment(index: tf.Tensor, row: tuple) -> tuple[tf.Tensor, tf.Tensor]:
@@ -116,6 +116,6 @@ def _crop_and_flip(seed: int | tf.Tensor) -> Callable:
         key = tf.stack([tf.cast(seed, tf.int64), index])
         padded = tf.pad(x, [[4, 4], [4, 4], [0, 0]], "REFLECT")
         crop = tf.image.stateless_random_crop(padded, x.shape, key)
-        return tf.image.stateless_random_flip_left_right(crop, key), y
+        return (tf.image.stateless_random_flip_left_right(crop, key) if flip else crop), y
 
     return augment

@@ -168,7 +168,15 @@ def _pixels(image: tf.Tensor, size: tuple[int, int] | None) -> tf.Tensor:
     return image / 127.5 - 1.0
 
 
-def _tfds(name: str, data_dir: str | None, image_size: int | None) -> Dataset:
+def class_names(name: str, data_dir: str | None = None) -> tuple[str, ...]:
+    """The classes of the data set `name`, without its rows if they would have to be fetched."""
+    if not resizes(name) or Path(name).exists():
+        return load(name).class_names
+    return tuple(_tfds_builder(name, data_dir)[2].names)
+
+
+def _tfds_builder(name: str, data_dir: str | None) -> tuple[Any, Any, Any]:
+    """The builder of a set of TensorFlow Datasets, its images and its labels."""
     import tensorflow_datasets as tfds
 
     data_dir = data_dir or os.environ.get("TFDS_DATA_DIR")
@@ -179,7 +187,13 @@ def _tfds(name: str, data_dir: str | None, image_size: int | None) -> Dataset:
     features = [builder.info.features[key] for key in builder.info.supervised_keys or ()]
     if [type(f) for f in features] != [tfds.features.Image, tfds.features.ClassLabel]:
         raise ValueError(f"Data set {name!r} is not for image classification.")
-    image, label = features
+    return builder, *features
+
+
+def _tfds(name: str, data_dir: str | None, image_size: int | None) -> Dataset:
+    import tensorflow_datasets as tfds
+
+    builder, image, label = _tfds_builder(name, data_dir)
     builder.download_and_prepare()
     shape = image.shape
     if image_size is not None:

@@ -1,0 +1,9 @@
+"""Networks from inputs to logits: functions that return a plain Keras model.
+
+Not here: JEM itself.
+"""
+
+from jem_tf.backbones.plain import convnet, mlp
+from jem_tf.backbones.wide_resnet import wide_resnet
+
+__all__ = ["convnet", "mlp", "wide_resnet"]

@@ -1,0 +1,41 @@
+"""A file that PyTorch wrote, and what PyTorch makes of it; PyTorch itself is not needed here."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import jem_tf.pytorch
+from jem_tf import energy
+
+FOLDER = Path(__file__).parent  # `reference.py` writes both files
+
+
+@pytest.fixture(scope="module")
+def model():
+    return jem_tf.pytorch.load(FOLDER / "golden.pt", "wrn-10-1", classes=10)
+
+
+@pytest.fixture(scope="module")
+def expected():
+    return np.load(FOLDER / "golden.npz")
+
+
+def test_logits_of_the_buffer_are_pytorchs(model, expected):
+    x = model.buffer["chains"].numpy()
+    assert x.shape == (2, 32, 32, 3)
+    np.testing.assert_allclose(model.predict(x, verbose=0), expected["logits"], atol=1e-5)
+
+
+def test_so_are_gradients(model, expected):
+    found = energy.input_score(model.backbone, tf.constant(model.buffer["chains"]))
+    theirs = np.moveaxis(expected["score"], 1, -1)
+    assert np.abs(found.numpy() - theirs).max() < 1e-4 * np.abs(theirs).max()
+
+
+def test_strides_are_seen_from_the_same_corner(model, expected):
+    """Keras' own padding of a strided convolution would shift it by a pixel."""
+    x = model.buffer["chains"].numpy()
+    mirrored = model.predict(x[:, ::-1], verbose=0)
+    assert np.abs(mirrored - expected["logits"]).max() > 1e-3
