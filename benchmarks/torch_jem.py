@@ -1,7 +1,7 @@
 """JEM in PyTorch, to compare with: the JEM authors' network, by their names, and Algorithm 1.
 
-Not here: anything of jem_tf. Written as a careful user of PyTorch would: channels last, one pass
-for data and samples, no gradients by weights inside chains.
+Not here: anything of jem_tf. Written as a careful user of PyTorch would: one pass for data and
+samples, no gradients by weights inside chains, the faster layout in memory.
 """
 
 import torch
@@ -82,17 +82,16 @@ class Classifier(nn.Module):
 
 
 class Trainer:
-    """Algorithm 1 with Adam, for any network that has `score`."""
+    """Algorithm 1 with Adam; `layout` is how images lie in memory."""
 
-    def __init__(self, network, shape, capacity=1000, steps=20, rate=1e-4):
-        self.network, self.steps = network.to(memory_format=torch.channels_last), steps
+    def __init__(self, network, shape, capacity=1000, steps=20, rate=1e-4, layout=None):
+        self.layout = layout or {}
+        self.network, self.steps = network.to(**self.layout), steps
         self.optimizer = torch.optim.Adam(network.parameters(), rate, fused=True)
         self.buffer = self._uniform(capacity, *shape)
 
-    @staticmethod
-    def _uniform(*shape):
-        drawn = torch.empty(shape).uniform_(-1, 1)
-        return drawn.to(memory_format=torch.channels_last) if len(shape) == 4 else drawn
+    def _uniform(self, *shape):
+        return torch.empty(shape).uniform_(-1, 1).to(**self.layout)
 
     def step(self, x, y):
         n = len(x)

@@ -1,113 +1,188 @@
-"""Images per second of a training step: JEM, cross-entropy alone, and a plain graph of JEM.
+"""Training steps side by side: this package, PyTorch, and cross-entropy alone; speed and memory.
 
-    python benchmarks/training_step.py [--rounds 5] [--json FILE]
+    python benchmarks/training_step.py                       # all of docs/performance.md
+    python benchmarks/training_step.py --networks WRN-10-2 --rounds 3 --no-growth
 
-The three take turns, so that a noisy machine hits all; medians are printed. The plain graph is
-Algorithm 1 written straight down in one `tf.function`, without Keras' loop, metrics, seeds or
-checks: what a careful user would write by hand.
+Each is a process of its own (`contender.py`); they take turns of a few seconds, so that a noisy
+machine hits all. Medians of the rounds, their range, and medians of the rounds' ratios are printed;
+everything is kept as JSON.
 """
 
 import argparse
 import json
 import os
 import platform
-import time
-from collections.abc import Callable
+import statistics
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+HERE = Path(__file__).parent
+COMPETING = {
+    "JEM": ["JEM"],
+    "PyTorch": ["PyTorch"],
+    "PyTorch, channels last": ["PyTorch", "--channels-last"],
+    "cross-entropy": ["cross-entropy"],
+}
+BATCHES = {"digits": 64, "WRN-10-2": 32, "WRN-16-4": 16}
+GROWTH = {  # of WRN-10-2; the first of each is what the others are compared with
+    "steps": (5, 10, 20),
+    "batch": (16, 32, 64),
+    "capacity": (1_000, 10_000, 50_000),
+}
 
-import keras
-import numpy as np
-import tensorflow as tf
 
-import jem_tf
-from jem_tf import backbones
+class Contender:
+    """A process that trains when it is told to."""
 
-SHAPE, CLASSES, CAPACITY = (32, 32, 3), 10, 1000
+    def __init__(self, words: list[str]):
+        self.process = subprocess.Popen(
+            [sys.executable, str(HERE / "contender.py"), *words],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.turns: list[float] = []
+        self.peak = 0.0
+        self._told()
+
+    def run(self, steps: int) -> float:
+        """Seconds of `steps` training steps."""
+        assert self.process.stdin is not None
+        print(steps, file=self.process.stdin, flush=True)
+        return self._told()
+
+    def _told(self) -> float:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"{self.process.args} ended with {self.process.wait()}")
+        found = json.loads(line)
+        self.peak = found["peak_mb"]
+        return found["seconds"]
+
+    def close(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.wait()
 
 
-def plain_graph(network: keras.Model, batch: int, steps: int) -> Callable:
-    """Algorithm 1 as one would write it down."""
-    optimizer = keras.optimizers.Adam(1e-4)
-    optimizer.build(network.trainable_weights)
-    buffer = tf.Variable(tf.random.uniform([CAPACITY, *SHAPE], -1, 1), trainable=False)
+def compete(
+    competing: dict[str, list[str]], batches: dict[str, int], rounds: int, seconds: float
+) -> dict[str, dict[str, Any]]:
+    """Images per second of each in each round, and its peak of memory."""
+    contenders = {name: Contender(words) for name, words in competing.items()}
+    counts = {}
+    for name, contender in contenders.items():
+        contender.run(1)
+        counts[name] = max(1, round(seconds / contender.run(1)))
+    for _ in range(rounds):
+        for name, contender in contenders.items():
+            spent = contender.run(counts[name])
+            contender.turns.append(counts[name] * batches[name] / spent)
+    for contender in contenders.values():
+        contender.close()
+    return {n: {"images_per_second": c.turns, "peak_mb": c.peak} for n, c in contenders.items()}
 
-    @tf.function
-    def step(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
-        slots = tf.random.uniform([batch], 0, CAPACITY, tf.int32)
-        fresh = tf.random.uniform([batch, *SHAPE], -1, 1)
-        anew = tf.random.uniform([batch, 1, 1, 1]) < 0.05
-        samples = tf.where(anew, fresh, tf.gather(buffer, slots))
-        for _ in tf.range(steps):
-            with tf.GradientTape(watch_accessed_variables=False) as tape:
-                tape.watch(samples)
-                f = tf.reduce_logsumexp(network(samples, training=False), -1)
-            samples += tape.gradient(f, samples) + 0.01 * tf.random.normal([batch, *SHAPE])
-        with tf.GradientTape() as tape:
-            logits = network(tf.concat([x, samples], 0), training=True)
-            f = tf.reduce_logsumexp(logits, -1)
-            clf = tf.nn.sparse_softmax_cross_entropy_with_logits(y, logits[:batch])
-            loss = tf.reduce_mean(clf) + tf.reduce_mean(f[batch:]) - tf.reduce_mean(f[:batch])
-        gradients = tape.gradient(loss, network.trainable_weights)
-        optimizer.apply_gradients(zip(gradients, network.trainable_weights))
-        buffer.scatter_nd_update(slots[:, None], samples)
-        return loss
 
-    return step
+def table(found: dict[str, dict[str, Any]], first: str, flops: dict[str, float]) -> str:
+    """A line for each; ratios are to `first`, round by round."""
+    lines = ["| | images/s | range | ratio | GFLOP/s | peak memory |", "|---|---|---|---|---|---|"]
+    for name, one in found.items():
+        rates = one["images_per_second"]
+        ratio = statistics.median(
+            mine / other for mine, other in zip(rates, found[first]["images_per_second"])
+        )
+        median = statistics.median(rates)
+        work = f"{median * flops[name] / 1e9:.0f}" if name in flops else ""
+        cells = [name, f"{median:.1f}", f"{min(rates):.1f} to {max(rates):.1f}", f"{ratio:.2f}"]
+        cells += [work, f"{one['peak_mb']:.0f} MB"]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def flops_of(network: str, steps: int | None) -> float:
+    """Of a training step, for each image: passes forth of convolutions and dense layers, two for
+    each sampler step (forth, and back to the input), three for each of an image and its sample in
+    the update (forth, back to the inputs of layers, back to weights). Cross-entropy, without
+    `steps`, has three."""
+    import numpy as np
+    from contender import network as make
+
+    forth = 0
+    for layer in make(network).layers:
+        if hasattr(layer, "kernel"):
+            places = np.prod(layer.output.shape[1:-1]) if layer.kernel.ndim == 4 else 1
+            forth += 2 * int(np.prod(layer.kernel.shape)) * int(places)
+    return forth * (3 if steps is None else 2 * steps + 6)
+
+
+def peak_gflops() -> float:
+    """What this machine reaches in large products of matrices, single precision."""
+    import time
+
+    import tensorflow as tf
+
+    a = tf.random.normal((4096, 4096))
+    product = tf.function(lambda: tf.matmul(a, a))
+    product()
+    best = 0.0
+    for _ in range(8):
+        begin = time.perf_counter()
+        product().numpy()
+        best = max(best, 2 * 4096**3 / (time.perf_counter() - begin) / 1e9)
+    return best
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--batch", type=int, default=32)
-    parser.add_argument("--batches", type=int, default=8, help="training steps in a round")
-    parser.add_argument("--steps", type=int, default=20)
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--networks", nargs="+", choices=list(BATCHES), default=list(BATCHES))
+    parser.add_argument("--contenders", nargs="+", choices=list(COMPETING), default=list(COMPETING))
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--seconds", type=float, default=5.0, help="of a turn")
+    parser.add_argument("--no-growth", dest="growth", action="store_false")
+    parser.add_argument("--json", type=Path, default=Path("runs/bench/training_step.json"))
     options = parser.parse_args()
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
-    rng = np.random.default_rng(0)
-    x = rng.uniform(-1, 1, (options.batches * options.batch, *SHAPE)).astype(np.float32)
-    y = rng.integers(CLASSES, size=len(x))
-    batches = tf.data.Dataset.from_tensor_slices((x, y)).batch(options.batch, drop_remainder=True)
+    peak = peak_gflops()
+    machine = {"cpu": _cpu(), "cores": len(os.sched_getaffinity(0)), "peak_gflops": peak}
+    print(f"{machine['cpu']}, {machine['cores']} cores; products of matrices: {peak:.0f} GFLOP/s")
+    kept: dict[str, Any] = {"machine": machine}
+    for name in options.networks:
+        batch = BATCHES[name]
+        words = [name, "--batch", str(batch)]
+        competing = {n: [COMPETING[n][0], *words, *COMPETING[n][1:]] for n in options.contenders}
+        batches = dict.fromkeys(competing, batch)
+        found = compete(competing, batches, options.rounds, options.seconds)
+        work = {n: flops_of(name, None if n == "cross-entropy" else 20) for n in competing}
+        print(
+            f"\n{name}, batch {batch}, 20 sampler steps\n\n{table(found, 'JEM', work)}", flush=True
+        )
+        kept[name] = {"batch": batch, "flops": work, "found": found}
+    for what, values in GROWTH.items() if options.growth else ():
+        settings = {f"{what} {v}": {"batch": 32, "steps": 20, what: v} for v in values}
+        competing = {
+            n: ["JEM", "WRN-10-2", *(w for k, v in s.items() for w in (f"--{k}", str(v)))]
+            for n, s in settings.items()
+        }
+        batches = {n: s["batch"] for n, s in settings.items()}
+        found = compete(competing, batches, 3, options.seconds)
+        work = {n: flops_of("WRN-10-2", s["steps"]) for n, s in settings.items()}
+        print(f"\nJEM, WRN-10-2, by {what}\n\n{table(found, next(iter(found)), work)}", flush=True)
+        kept[f"growth by {what}"] = found
+    options.json.parent.mkdir(parents=True, exist_ok=True)
+    options.json.write_text(json.dumps(kept, indent=1) + "\n")
+    print(f"\nWrote {options.json}")
 
-    def network() -> keras.Model:
-        return backbones.wide_resnet(SHAPE, CLASSES, depth=10, width=2)
 
-    model = jem_tf.JEM(
-        network(),
-        sampler=jem_tf.SGLD(options.steps, step_size=1.0, noise=0.01),
-        buffer=jem_tf.ReplayBuffer(CAPACITY),
-    )
-    model.compile(keras.optimizers.Adam(1e-4), metrics=["accuracy"])
-    classifier = network()
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    classifier.compile(keras.optimizers.Adam(1e-4), loss=loss, metrics=["accuracy"])
-    plain = plain_graph(network(), options.batch, options.steps)
-    runs: dict[str, Callable] = {
-        "JEM": lambda: model.fit(batches, verbose=0, shuffle=False),
-        "plain graph": lambda: [plain(*rows) for rows in batches],
-        "cross-entropy": lambda: classifier.fit(batches, verbose=0, shuffle=False),
-    }
-    rates: dict[str, list[float]] = {name: [] for name in runs}
-    for turn in range(options.rounds + 1):
-        for name, run in runs.items():
-            begin = time.perf_counter()
-            run()
-            if turn:  # the first turn traces
-                rates[name].append(len(x) / (time.perf_counter() - begin))
-    result = {name: float(np.median(values)) for name, values in rates.items()}
-    print(f"WRN-10-2, 32x32x3, batch {options.batch}, {options.steps} SGLD steps")
-    for name, rate in result.items():
-        spread = f"{min(rates[name]):.1f} to {max(rates[name]):.1f}"
-        print(f"  {name:14} {rate:8.1f} images/s   ({spread} in {options.rounds} rounds)")
-    for one, other in (("JEM", "plain graph"), ("cross-entropy", "JEM")):
-        ratio = float(np.median(np.divide(rates[one], rates[other])))
-        result[f"{one} / {other}"] = ratio
-        print(f"  {one} / {other}: {ratio:.2f} (median of the rounds' ratios)")
-    if options.json:
-        machine = {"cpu": platform.processor() or platform.machine(), "cores": os.cpu_count()}
-        options.json.write_text(json.dumps({**result, "machine": machine}, indent=2) + "\n")
+def _cpu() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(x.split(":")[1].strip() for x in lines if x.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
 
 
 if __name__ == "__main__":

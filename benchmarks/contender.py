@@ -1,0 +1,142 @@
+"""One of those that `training_step.py` lets take turns: builds a training, then times steps of it.
+
+    echo 5 | python benchmarks/contender.py JEM WRN-10-2 --batch 32 --steps 20 --capacity 1000
+
+Prints a line of JSON when it is ready, and one for each number of steps that it reads.
+"""
+
+import argparse
+import json
+import os
+import resource
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+NETWORKS = {  # input, and what makes it of `jem_tf.backbones`
+    "digits": ((8, 8, 1), "convnet", {"width": 32}),
+    "WRN-10-2": ((32, 32, 3), "wide_resnet", {"depth": 10, "width": 2}),
+    "WRN-16-4": ((32, 32, 3), "wide_resnet", {"depth": 16, "width": 4}),
+    "WRN-28-10": ((32, 32, 3), "wide_resnet", {"depth": 28, "width": 10}),
+}
+CLASSES, ROWS = 10, 512
+
+
+def rows(shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """Noise: what is in an image costs nothing."""
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-1, 1, (ROWS, *shape)).astype(np.float32)
+    return x, rng.integers(CLASSES, size=ROWS)
+
+
+def network(name: str) -> Any:
+    from jem_tf import backbones
+
+    shape, make, options = NETWORKS[name]
+    return getattr(backbones, make)(shape, CLASSES, **options)
+
+
+def fitted(model: Any, options: argparse.Namespace) -> Callable[[int], None]:
+    """Steps through Keras' `fit`, with all that it does."""
+    import tensorflow as tf
+
+    data = tf.data.Dataset.from_tensor_slices(rows(NETWORKS[options.network][0]))
+    data = data.repeat().batch(options.batch).prefetch(2)
+
+    def run(steps: int) -> None:
+        model.fit(data, steps_per_epoch=steps, verbose=0, shuffle=False)
+
+    return run
+
+
+def jem(options: argparse.Namespace) -> Callable[[int], None]:
+    """This package."""
+    import keras
+
+    import jem_tf
+
+    model = jem_tf.JEM(
+        network(options.network),
+        sampler=jem_tf.SGLD(options.steps, step_size=1.0, noise=0.01),
+        buffer=jem_tf.ReplayBuffer(options.capacity),
+        input_noise=0.03,
+    )
+    model.compile(keras.optimizers.Adam(1e-4), metrics=["accuracy"])
+    return fitted(model, options)
+
+
+def cross_entropy(options: argparse.Namespace) -> Callable[[int], None]:
+    """Keras, of the same network."""
+    import keras
+
+    model = network(options.network)
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(keras.optimizers.Adam(1e-4), loss=loss, metrics=["accuracy"])
+    return fitted(model, options)
+
+
+def pytorch(options: argparse.Namespace) -> Callable[[int], None]:
+    """The same algorithm in PyTorch, `torch_jem.py`."""
+    import torch
+    import torch_jem
+
+    torch.set_num_threads(len(os.sched_getaffinity(0)))
+    shape, make, settings = NETWORKS[options.network]
+    if make == "convnet":
+        model = torch_jem.convnet(CLASSES, settings["width"], shape[0], shape[2])
+    else:
+        model = torch_jem.Classifier(**settings)
+    layout = {
+        "memory_format": torch.channels_last if options.channels_last else torch.contiguous_format
+    }
+    trainer = torch_jem.Trainer(
+        model, (shape[2], *shape[:2]), options.capacity, options.steps, layout=layout
+    )
+    x, y = rows(shape)
+    x = torch.from_numpy(np.moveaxis(x, -1, 1).copy()).to(**layout)
+    y = torch.from_numpy(y)
+    parts = [
+        (x[i : i + options.batch], y[i : i + options.batch])
+        for i in range(0, ROWS - options.batch + 1, options.batch)
+    ]
+
+    def run(steps: int) -> None:
+        for step in range(steps):
+            trainer.step(*parts[step % len(parts)])
+
+    return run
+
+
+CONTENDERS = {"JEM": jem, "PyTorch": pytorch, "cross-entropy": cross_entropy}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("name", choices=list(CONTENDERS))
+    parser.add_argument("network", choices=list(NETWORKS))
+    parser.add_argument("--batch", type=int, default=32)
+    parser.add_argument("--steps", type=int, default=20, help="of the sampler")
+    parser.add_argument("--capacity", type=int, default=1000)
+    parser.add_argument("--channels-last", action="store_true", help="of PyTorch")
+    options = parser.parse_args()
+    run = CONTENDERS[options.name](options)
+    run(1)  # traces, or chooses its kernels
+    tell(0.0)
+    for line in sys.stdin:
+        begin = time.perf_counter()
+        run(int(line))
+        tell(time.perf_counter() - begin)
+
+
+def tell(seconds: float) -> None:
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(json.dumps({"seconds": seconds, "peak_mb": peak}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
