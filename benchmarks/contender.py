@@ -49,7 +49,7 @@ def fitted(model: Any, options: argparse.Namespace) -> Callable[[int], float]:
 
     ends: list[float] = []
     clock = keras.callbacks.LambdaCallback(
-        on_train_batch_end=lambda *_: ends.append(time.perf_counter())
+        on_train_batch_end=lambda *_, **__: ends.append(time.perf_counter())
     )
 
     data = tf.data.Dataset.from_tensor_slices(rows(NETWORKS[options.network][0]))

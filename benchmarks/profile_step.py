@@ -38,7 +38,7 @@ def main() -> None:
             for event in line.events:
                 name = plane.event_metadata[event.metadata_id].name
                 kind = re.search(r":(\w+)$", name)  # "name of the node:Kind"
-                if kind and not name.startswith("$"):
+                if kind and kind[1] not in ("Process", "Run") and not name.startswith("$"):
                     spent[kind[1]] += event.duration_ps
                     calls[kind[1]] += 1
     total = sum(spent.values())

@@ -101,7 +101,7 @@ class Fitting(keras.Model):
         """Fill the buffers for `steps` steps of `batch` on a replica; choose the step size."""
         with self.distribute_strategy.scope():
             seed = tf.constant([self.seed, 2])
-            self.buffer.fill(self.start, seed, batch, steps, self.num_classes)
+            self.buffer.start_anew(self.start, seed, batch, steps, self.num_classes)
         if self.sampler.tunes:
             self.progress.assign(step_size=np.float32(self.careful_step_size()))
         self._forget_traces()

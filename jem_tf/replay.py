@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from jem_tf.randomness import fold_in
 from jem_tf.sampling.starts import Uniform
-from jem_tf.state import State
+from jem_tf.state import CHUNK, State
 
 PAPER_CAPACITY = 10_000
 VISITS = 200  # draws of a slot over a run, after which short runs showed clear samples
@@ -73,7 +73,7 @@ class ReplayBuffer(State):
         """Whether the buffer holds chains."""
         return "chains" in self
 
-    def fill(
+    def start_anew(
         self, start: Uniform, seed: tf.Tensor, batch: int, steps: int | None, classes: int
     ) -> None:
         """Fill every replica's buffer from `start`, for `steps` draws of `batch` if known."""
@@ -81,15 +81,18 @@ class ReplayBuffer(State):
         replicas = tf.distribute.get_strategy().num_replicas_in_sync
         shape = (replicas, capacity)
         labels = np.broadcast_to(np.arange(capacity, dtype=np.int32) % classes, shape)
-        chains = [
-            start.draw(
-                capacity,
-                fold_in(seed, replica),
-                tf.constant(labels[replica]) if self.per_class else None,
-            ).numpy()
-            for replica in range(replicas)
-        ]
-        self.assign(chains=np.stack(chains), age=np.zeros(shape, np.float32))
+
+        def draw(replica: int, chunk: int, rows: int) -> tf.Tensor:
+            mine = fold_in(seed, replica)
+            begin = chunk * CHUNK
+            return start.draw(
+                rows,
+                fold_in(mine, chunk) if chunk else mine,
+                tf.constant(labels[replica, begin : begin + rows]) if self.per_class else None,
+            )
+
+        self.fill("chains", (capacity, *start["low"].shape), draw)
+        self.assign(age=np.zeros(shape, np.float32))
         if self.per_class:
             self.assign(labels=labels)
 

@@ -4,7 +4,7 @@ Not here: trainable weights. A `State` holds plain `tf.Variable`s, so they stay 
 `model.weights` and of every optimizer, yet travel in `.keras` and `.weights.h5` files.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,6 +13,8 @@ import numpy as np
 import tensorflow as tf
 
 from jem_tf import distribute
+
+CHUNK = 2048  # rows that are drawn at a time
 
 
 class State(keras.layers.Layer):
@@ -44,22 +46,38 @@ class State(keras.layers.Layer):
         """Create or overwrite variables; call it eagerly and outside `strategy.run`."""
         for name, value in arrays.items():
             local = name in self.per_replica
-            first = value[0] if local else value
-            variable = self._arrays.get(name)
-            if variable is None or variable.shape != first.shape:
-                sync = tf.VariableSynchronization
-                variable = tf.Variable(
-                    first,
-                    trainable=False,
-                    name=name,
-                    synchronization=sync.ON_READ if local else sync.AUTO,
-                    aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
-                )
-                self._arrays[name] = variable
+            variable = self._variable(name, value[0] if local else value)
             parts = components(variable)
             mine = value[_first_replica(variable) :] if local else [value] * len(parts)
             for part, part_value in zip(parts, mine):
                 part.assign(part_value)
+
+    def fill(
+        self, name: str, shape: tuple[int, ...], draw: Callable[[int, int, int], tf.Tensor]
+    ) -> None:
+        """Create or overwrite what each replica has of `name`, some rows after the others, so that
+        there is never a second copy of all: `draw(replica, chunk, rows)`."""
+        variable = self._variable(name, tf.zeros(shape))
+        for replica, part in enumerate(components(variable), start=_first_replica(variable)):
+            for chunk, begin in enumerate(range(0, shape[0], CHUNK)):
+                end = min(begin + CHUNK, shape[0])
+                where = tf.range(begin, end)[:, tf.newaxis]
+                part.scatter_nd_update(where, draw(replica, chunk, end - begin))
+
+    def _variable(self, name: str, first: Any) -> tf.Variable:
+        """The variable `name`, made with the value `first` if there is none of this shape."""
+        variable = self._arrays.get(name)
+        if variable is None or variable.shape != first.shape:
+            local, sync = name in self.per_replica, tf.VariableSynchronization
+            variable = tf.Variable(
+                first,
+                trainable=False,
+                name=name,
+                synchronization=sync.ON_READ if local else sync.AUTO,
+                aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
+            )
+            self._arrays[name] = variable
+        return variable
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Every array, with the replicas' parts stacked on a first axis.
@@ -109,7 +127,8 @@ def components(variable: tf.Variable) -> tuple[tf.Variable, ...]:
 def _stacked(variable: tf.Variable) -> np.ndarray:
     strategy: Any = getattr(variable, "distribute_strategy", None)
     if not distribute.is_multi_worker(strategy):
-        return np.stack([part.numpy() for part in components(variable)])
+        parts = [part.numpy() for part in components(variable)]
+        return parts[0][np.newaxis] if len(parts) == 1 else np.stack(parts)
 
     @tf.function
     def gathered() -> tf.Tensor:

@@ -1,5 +1,9 @@
 """The buffer: what is drawn, what is put back, how large it is."""
 
+import subprocess
+import sys
+from pathlib import Path
+
 import keras
 import numpy as np
 import pytest
@@ -20,7 +24,7 @@ def start():
 
 def filled(start, batch=8, steps=None, classes=3, **options):
     buffer = ReplayBuffer(**options)
-    buffer.fill(start, SEED, batch, steps, classes)
+    buffer.start_anew(start, SEED, batch, steps, classes)
     return buffer
 
 
@@ -104,3 +108,37 @@ def test_settings_round_trip():
     buffer = ReplayBuffer(50, 0.1, per_class=True)
     copy = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(buffer))
     assert copy.get_config() == buffer.get_config()
+
+
+def test_a_large_buffer_is_filled_a_part_at_a_time(start):
+    """All rows are drawn, none twice, uniformly; the first part is that of a smaller buffer."""
+    small, large = (filled(start, capacity=n).arrays()["chains"][0] for n in (2048, 5000))
+    np.testing.assert_array_equal(small, large[:2048])
+    assert large.shape == (5000, 2) and len(np.unique(large, axis=0)) == 5000
+    counts = np.histogram(large, bins=10, range=(-1, 1))[0]
+    assert np.abs(counts - 1000).max() < 150  # standard deviation 30
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads /proc")
+def test_a_buffer_takes_its_own_memory_and_no_copy():
+    """20 000 images of 32 x 32 x 3 are 234 MiB; beside them a part that is being drawn, 24 MiB, and
+    what drawing it takes. A second copy of all would be another 234."""
+    code = """
+import numpy as np, tensorflow as tf, re
+from jem_tf import ReplayBuffer, Uniform
+def peak():
+    return int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1]) / 1024
+start, buffer = Uniform(), ReplayBuffer(20_000)
+start.adapt(np.stack([-np.ones((32, 32, 3)), np.ones((32, 32, 3))]))
+start.draw(2048, tf.constant([1, 2]))
+before = peak()
+buffer.start_anew(start, tf.constant([1, 2]), 64, None, 10)
+filled = peak()
+draw = buffer.draw(64, start, tf.constant([1, 2]))
+buffer.write(draw, draw.x, 1)
+print(filled - before, peak() - before)
+"""
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    filled, drawn = map(float, found.stdout.split())
+    assert 234 < filled < 234 + 120
+    assert drawn < 234 + 120
