@@ -14,10 +14,11 @@ import tensorflow as tf
 from jem_tf import energy as maths
 from jem_tf.inputs import check_shape
 from jem_tf.sampling.reuse import Cut, cut
-from jem_tf.sampling.sampler import check_steps
+from jem_tf.sampling.sampler import check_steps, shares_of
 
 BATCH_SIZE = 256
 SAMPLE_STEPS = 400
+STREAMS = 2  # shares of the chains of training: on a CPU, one fills the gaps that the other leaves
 
 
 class Scoring:
@@ -116,14 +117,25 @@ class Scoring:
         scale = self.start.scale
         step_size = tf.identity(self.progress["step_size"])
         density: Any = self.unit_log_density(labels)
-        if steps is None and self.sampler.reuse > 1 and (parts := cut(self.backbone)):
-            first, rest = parts
-            density = Cut(
-                lambda unit: first(unit * scale, training=False),
-                lambda hidden: maths.log_density(rest(hidden, training=False), labels),
-            )
+        if steps is None:
+            several = self.sampler.side_by_side and not tf.config.list_logical_devices("GPU")
+            rows = shares_of(x, STREAMS if several else 1)
+            given = [None if labels is None else labels[share] for share in rows]
+            density = [self._training_density(part) for part in given]
+            density = density[0] if len(density) == 1 else density
         unit, diagnostics = self.sampler.run(density, x / scale, seed, steps, step_size)
         return unit * scale, diagnostics
+
+    def _training_density(self, labels: tf.Tensor | None) -> Any:
+        """That of the chains of training, in two parts where the sampler can make use of it."""
+        parts = cut(self.backbone) if self.sampler.reuse > 1 else None
+        if parts is None:
+            return self.unit_log_density(labels)
+        first, rest = parts
+        return Cut(
+            lambda unit: first(unit * self.start.scale, training=False),
+            lambda hidden: maths.log_density(rest(hidden, training=False), labels),
+        )
 
     def unit_log_density(self, labels: tf.Tensor | None) -> Callable[[tf.Tensor], tf.Tensor]:
         """log p(x), or log p(x | y), as a function of x / scale."""

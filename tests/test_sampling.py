@@ -89,6 +89,24 @@ def test_sgld_step_is_the_papers_equation():
     assert abs(noisy.numpy().std() - 0.3) < 0.01
 
 
+@pytest.mark.parametrize("rows", [1, 2, 7])
+@pytest.mark.parametrize("seeds", ["one", "by row"])
+def test_shares_side_by_side_end_where_all_together_do(rows, seeds):
+    """The second share follows another density, as one with other labels would."""
+    seed = SEED if seeds == "one" else tf.stack([tf.range(rows), tf.range(rows)], axis=1)
+    sampler = SGLD(5, step_size=0.1, noise=0.3)
+    start = tf.random.stateless_normal([rows, 2], SEED)
+    half = rows // 2
+    signs = tf.constant([1.0] * half + [-1.0] * (rows - half))
+    together, told = sampler.run(lambda x: signs * gaussian(x), start, seed)
+    shares = [gaussian, lambda x: -gaussian(x)]
+    apart, also_told = tf.function(lambda x: sampler.run(shares, x, seed))(start)
+    np.testing.assert_allclose(apart, together, rtol=1e-5)
+    assert {k: float(v) for k, v in also_told.items()} == pytest.approx(
+        {k: float(v) for k, v in told.items()}, rel=1e-4
+    )
+
+
 def test_clip_bounds_the_drift_of_a_step():
     x, _ = SGLD(1, step_size=10.0, noise=0, clip=0.1).run(
         lambda x: tf.reduce_sum(x * [5.0, -5.0], 1), tf.zeros([1, 2]), SEED

@@ -5,6 +5,7 @@ Not here: the update itself, and any state: a self-tuning step size belongs to t
 
 import math
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import keras
@@ -25,6 +26,7 @@ class Sampler:
     step_size_bounds = (1e-3, 10.0)
     row_seeds = True  # whether `run` takes a seed for each row
     reuse = 1  # steps for one pass through the network
+    side_by_side = False  # whether `run` takes a list of densities, each for a share of the rows
     diagnostics: tuple[str, ...] = ()  # names of what `run` reports beside the samples
 
     def __init__(self, steps: int, step_size: Any):
@@ -74,6 +76,15 @@ class Sampler:
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "Sampler":
         return cls(**config)
+
+
+def shares_of(x: tf.Tensor, count: int) -> list[slice]:
+    """The rows of `x` in `count` shares as equal as may be."""
+    if count == 1:
+        return [slice(None)]
+    rows = tf.shape(x)[0] if x.shape[0] is None else x.shape[0]
+    bounds = [rows * share // count for share in range(count + 1)]
+    return [slice(begin, end) for begin, end in pairwise(bounds)]
 
 
 def mean(values: tf.Tensor) -> tf.Tensor:

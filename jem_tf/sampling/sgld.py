@@ -4,6 +4,8 @@ Not here: the Metropolis correction (`mala.py`).
 x_t = x_{t-1} + step_size * d log p(x_{t-1}) / dx + noise * N(0, I)
 """
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import keras
@@ -12,9 +14,10 @@ import tensorflow as tf
 from jem_tf.energy import value_and_gradient
 from jem_tf.randomness import fold_in, normal
 from jem_tf.sampling.reuse import Cut
-from jem_tf.sampling.sampler import LogDensityFn, Sampler, check_positive, mean
+from jem_tf.sampling.sampler import LogDensityFn, Sampler, check_positive, mean, shares_of
 
 TIED = "tied"
+Settings = Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]  # of a step, by its number
 
 
 @keras.saving.register_keras_serializable("jem_tf")
@@ -42,6 +45,7 @@ class SGLD(Sampler):
     # Share of chains that end above their start in log density, how far above they are in nats,
     # and how far from it, a value, in half ranges of the data.
     diagnostics = ("climbing", "drift", "displacement")
+    side_by_side = True
 
     def __init__(
         self,
@@ -74,24 +78,23 @@ class SGLD(Sampler):
         return cls(steps, decay, noise=TIED)
 
     def step(
-        self, log_density: LogDensityFn, x: tf.Tensor, seed: tf.Tensor, step_size: tf.Tensor
+        self, log_density: LogDensityFn, x: tf.Tensor, noise: tf.Tensor, step_size: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """One update of every chain in `x`, and the log densities before it."""
         value, slope = value_and_gradient(log_density, x)
-        return self._moved(x, slope, seed, step_size), value
+        return self._moved(x, slope, noise, step_size), value
 
     def _moved(
-        self, x: tf.Tensor, slope: tf.Tensor, seed: tf.Tensor, step_size: tf.Tensor
+        self, x: tf.Tensor, slope: tf.Tensor, noise: tf.Tensor, step_size: tf.Tensor
     ) -> tf.Tensor:
         drift = step_size * slope
         if self.clip is not None:
             drift = tf.clip_by_value(drift, -self.clip, self.clip)
-        noise = tf.sqrt(2.0 * step_size) if self.noise == TIED else self.noise
-        return x + drift + noise * normal(tf.shape(x), seed)
+        return x + drift + (tf.sqrt(2.0 * step_size) if self.noise == TIED else self.noise) * noise
 
     def run(
         self,
-        log_density: LogDensityFn | Cut,
+        log_density: LogDensityFn | Cut | list[Any],
         x: tf.Tensor,
         seed: tf.Tensor,
         steps: int | tf.Tensor | None = None,
@@ -100,13 +103,37 @@ class SGLD(Sampler):
         """Run `steps` updates from `x`; the ends of the chains, and diagnostics to log.
 
         `seed` is `[2]` for all chains, or `[n, 2]` with one for each. A density that comes as a
-        `Cut` is followed with `reuse`.
+        `Cut` is followed with `reuse`. Of a list of densities each is that of its share of the
+        rows; the shares go on side by side, with the same numbers as together.
         """
+        total = self.steps if steps is None else steps
+        densities = log_density if isinstance(log_density, list) else [log_density]
+        shares = shares_of(x, len(densities))
+
+        def settings(rows: slice, index: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            noise = normal(tf.shape(x), fold_in(seed, index))
+            return noise[rows], self.step_size_at(index, step_size)
+
+        parts = [
+            self._follow(density, x[rows], partial(settings, rows), total)
+            for density, rows in zip(densities, shares)
+        ]
+        ends, first, last = (tf.concat(part, axis=0) for part in zip(*parts))
+        return ends, {
+            "climbing": mean(tf.cast(last >= first, tf.float32)),
+            "drift": mean(last - first),
+            "displacement": tf.sqrt(mean((ends - x) ** 2)),
+        }
+
+    def _follow(
+        self, log_density: LogDensityFn | Cut, x: tf.Tensor, settings: Settings, total: Any
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Where chains from `x` end, and their log densities before the first and the last pass
+        through the network; `settings` has noise and size of a step."""
 
         def advance(index: tf.Tensor, x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-            step_seed, size = fold_in(seed, index), self.step_size_at(index, step_size)
             if not isinstance(log_density, Cut):
-                x, value = self.step(log_density, x, step_seed, size)
+                x, value = self.step(log_density, x, *settings(index))
                 return index + 1, x, value
             for number in range(self.reuse):
                 with tf.GradientTape(watch_accessed_variables=False) as tape:
@@ -115,29 +142,23 @@ class SGLD(Sampler):
                 if number == 0:
                     value, slope = value_and_gradient(log_density.rest, hidden)
                 drift = tape.gradient(hidden, x, output_gradients=slope)
-                x = self._moved(x, drift, step_seed, size)
+                x = self._moved(x, drift, *settings(index))
                 index += 1
-                step_seed, size = fold_in(seed, index), self.step_size_at(index, step_size)
             return index, x, value
 
         def body(index: tf.Tensor, x: tf.Tensor, first: tf.Tensor, _: tf.Tensor) -> tuple:
-            following, x, value = advance(index, x)
+            following, moved, value = advance(index, x)
+            x = tf.ensure_shape(moved, x.shape)  # which a share of the noise does not know
             return following, x, tf.where(index == 0, value, first), value
 
-        total = self.steps if steps is None else steps
-        start, zeros = x, tf.zeros(tf.shape(x)[:1])
+        zeros = tf.zeros(tf.shape(x)[:1])
         # A `tf.while_loop`, because Keras traces `train_step` with AutoGraph off.
-        _, x, first, last = tf.while_loop(
+        return tf.while_loop(
             lambda index, *_: index < total,
             body,
             (tf.constant(0), x, zeros, zeros),
             parallel_iterations=1,
-        )
-        return x, {
-            "climbing": mean(tf.cast(last >= first, tf.float32)),
-            "drift": mean(last - first),
-            "displacement": tf.sqrt(mean((x - start) ** 2)),
-        }
+        )[1:]
 
     def first_step_size(self, scores: tf.Tensor) -> tf.Tensor:
         """1, as in the paper, or less where that would throw chains across the data's range."""
