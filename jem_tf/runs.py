@@ -48,7 +48,7 @@ def save_as_run(
     if out.exists():
         shutil.rmtree(out)
     save(model, out / "model.keras")
-    config = {"version": VERSION, "data": source, "class_names": list(class_names)}
+    config: dict[str, Any] = {"version": VERSION, "data": source, "class_names": list(class_names)}
     config |= {"objective": "joint", "seed": 0, "recipe": dataclasses.asdict(recipe)}
     write_json(out / "config.json", config)
 
