@@ -70,6 +70,7 @@ def jem(options: argparse.Namespace) -> Callable[[int], float]:
 
     import jem_tf
 
+    jem_tf.side_by_side()
     model = jem_tf.JEM(
         network(options.network),
         sampler=jem_tf.SGLD(options.steps, step_size=1.0, noise=0.01),

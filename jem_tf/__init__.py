@@ -14,6 +14,7 @@ if Path(sys.argv[0]).name != "jem-tf":
     from jem_tf.model import JEM
     from jem_tf.replay import ReplayBuffer
     from jem_tf.sampling import MALA, SGLD, GaussianMixture, Uniform
+    from jem_tf.threads import side_by_side
 
 __version__ = VERSION
 __all__ = [
@@ -27,4 +28,5 @@ __all__ = [
     "compose",
     "export",
     "objectives",
+    "side_by_side",
 ]

@@ -12,7 +12,17 @@ from typing import Any
 
 
 def train(arguments: Namespace) -> None:
-    from jem_tf import callbacks, data, distribute, recipes, runs, supervising, training
+    from jem_tf import (
+        callbacks,
+        data,
+        distribute,
+        objectives,
+        recipes,
+        runs,
+        supervising,
+        threads,
+        training,
+    )
 
     several = distribute.spans_workers(arguments.strategy)
     restarts = arguments.restarts if arguments.restarts is not None else 10 if several else 0
@@ -20,9 +30,12 @@ def train(arguments: Namespace) -> None:
         raise SystemExit(supervising.supervise(arguments.argv, restarts))
     if not supervising.needed():
         supervising.follow_parent()
-    strategy = distribute.choose(arguments.strategy, arguments.wait)
     run = arguments.resume if isinstance(arguments.resume, Path) else None
     config: dict[str, Any] = {} if run is None else runs.settings(run)
+    objective = arguments.objective or config.get("objective", "joint")
+    if getattr(objectives.OBJECTIVES.get(objective), "chains", False):
+        threads.side_by_side()
+    strategy = distribute.choose(arguments.strategy, arguments.wait)
     source = config.get("data", {})
     name = arguments.dataset or source.get("dataset")
     if name is None:
@@ -50,7 +63,7 @@ def train(arguments: Namespace) -> None:
             recipe,
             out,
             config.get("seed", 0) if arguments.seed is None else arguments.seed,
-            arguments.objective or config.get("objective", "joint"),
+            objective,
             arguments.overwrite,
             source=source,
             resume=bool(arguments.resume),

@@ -12,7 +12,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from jem_tf import inputs, objectives
+from jem_tf import inputs, objectives, winograd
 from jem_tf.checks import check_backbone, check_output_shape, depends_on_training
 from jem_tf.fitting import Fitting
 from jem_tf.objectives import Batch, Objective
@@ -140,19 +140,19 @@ class JEM(Scoring, Fitting, Watching):
         """The logits that cross-entropy is learned from."""
         if self.augmentation is not None:
             x = self.augmentation(x, training=True)
-        return self.backbone(x, training=True)
+        return self.logits(x, training=True)
 
     def train_step(self, data: Any) -> dict[str, Any]:
         """One batch becomes one update; with the objective `joint` this is Algorithm 1."""
         batch = self._unpack(data)
         *seeds, noise_seed = self._seeds(3)
-        contrast = self.objective.contrast(self, batch, seeds)
-
         noise = tf.random.stateless_normal(tf.shape(batch.x), noise_seed)
         x = batch.x + self.input_noise * self.start.scale * noise
-        with tf.GradientTape() as tape:
-            terms = self.objective.loss(self, batch, x, contrast)
-            scaled = self.optimizer.scale_loss(terms.loss)
+        with winograd.faster(self.backbone):
+            contrast = self.objective.contrast(self, batch, seeds)
+            with tf.GradientTape() as tape:
+                terms = self.objective.loss(self, batch, x, contrast)
+                scaled = self.optimizer.scale_loss(terms.loss)
         weights = self.trainable_weights
         gradients = tape.gradient(scaled, weights)
         if self.sharpness > 0:
@@ -176,6 +176,7 @@ class JEM(Scoring, Fitting, Watching):
         ]
         with (
             keras.StatelessScope(state_mapping=list(zip(weights, moved))),  # and nothing is logged
+            winograd.faster(self.backbone),
             tf.GradientTape() as tape,
         ):
             tape.watch(moved)

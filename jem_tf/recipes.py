@@ -175,10 +175,9 @@ RECIPES |= {
         RECIPES["fashion_mnist"],
         about="32x32 color images on two cores: fashion_mnist's settings, not measured yet",
         backbone_options={"width": 32},
-        epochs=8,
         steps=4,
         reinit_probability=0.01,
-        augment="classifier",
+        augment=True,
     ),
 }
 

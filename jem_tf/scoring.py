@@ -6,19 +6,21 @@ Not here: training (`model.py`). Arrays of any length go through the graph in ba
 
 import random
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from jem_tf import energy as maths
+from jem_tf import threads
 from jem_tf.inputs import check_shape
 from jem_tf.sampling.reuse import Cut, cut
-from jem_tf.sampling.sampler import check_steps, shares_of
+from jem_tf.sampling.sampler import check_steps
+from jem_tf.threads import shares_of
 
 BATCH_SIZE = 256
 SAMPLE_STEPS = 400
-STREAMS = 2  # shares of the chains of training: on a CPU, one fills the gaps that the other leaves
 
 
 class Scoring:
@@ -38,7 +40,7 @@ class Scoring:
         """E(x), or E(x, y) for labels `y`; `[n]`."""
 
         def run(x: tf.Tensor, labels: tf.Tensor | None, _: None) -> tf.Tensor:
-            logits = self._logits(x)
+            logits = self.logits(x)
             return maths.energy(logits) if labels is None else maths.joint_energy(logits, labels)
 
         labels = y if y is None or not tf.executing_eagerly() else self._labels(y, len(x), "y")
@@ -62,7 +64,7 @@ class Scoring:
         maths.check_ood_kind(kind)
 
         def run(x: tf.Tensor, *_: None) -> tf.Tensor:
-            return maths.ood_score(self._logits, x, kind, self.start.scale)
+            return maths.ood_score(self.logits, x, kind, self.start.scale)
 
         return self._batched(kind, run, batch_size, x)
 
@@ -118,8 +120,8 @@ class Scoring:
         step_size = tf.identity(self.progress["step_size"])
         density: Any = self.unit_log_density(labels)
         if steps is None:
-            several = self.sampler.side_by_side and not tf.config.list_logical_devices("GPU")
-            rows = shares_of(x, STREAMS if several else 1)
+            # Two at least: on a CPU, one fills the gaps that the other leaves.
+            rows = shares_of(x, threads.shares(2) if self.sampler.side_by_side else 1)
             given = [None if labels is None else labels[share] for share in rows]
             density = [self._training_density(part) for part in given]
             density = density[0] if len(density) == 1 else density
@@ -131,19 +133,24 @@ class Scoring:
         parts = cut(self.backbone) if self.sampler.reuse > 1 else None
         if parts is None:
             return self.unit_log_density(labels)
-        first, rest = parts
+        first, rest = (partial(part, training=False) for part in parts)
         return Cut(
-            lambda unit: first(unit * self.start.scale, training=False),
-            lambda hidden: maths.log_density(rest(hidden, training=False), labels),
+            lambda unit: rows_through(first, unit * self.start.scale),
+            lambda hidden: maths.log_density(rows_through(rest, hidden), labels),
         )
 
     def unit_log_density(self, labels: tf.Tensor | None) -> Callable[[tf.Tensor], tf.Tensor]:
         """log p(x), or log p(x | y), as a function of x / scale."""
         scale = self.start.scale
-        return lambda unit: maths.log_density(self._logits(unit * scale), labels)
+        return lambda unit: maths.log_density(self.logits(unit * scale), labels)
 
-    def _logits(self, x: tf.Tensor) -> tf.Tensor:
-        return self.backbone(x, training=False)
+    def logits(self, x: tf.Tensor, training: bool = False) -> tf.Tensor:
+        """What the network gives, in the graph."""
+        return rows_through(partial(self.backbone, training=training), x)
+
+    def logits_in_shares(self, x: tf.Tensor) -> tf.Tensor:
+        """`logits`, of shares of the rows side by side where operations have one core each."""
+        return tf.concat([self.logits(x[rows]) for rows in shares_of(x, threads.shares())], axis=0)
 
     def _labels(self, label: Any, n: int, name: str = "label") -> np.ndarray:
         labels = np.asarray(label)
@@ -189,3 +196,13 @@ class Scoring:
             )
             outputs.append(output.numpy())
         return np.concatenate(outputs)
+
+
+def rows_through(network: Callable[[tf.Tensor], tf.Tensor], x: tf.Tensor) -> tf.Tensor:
+    """`network(x)` for any number of rows: a replica, or a share of the chains, may get none of the
+    last batch, and convolutions of oneDNN give no rows the wrong shape."""
+    if x.shape[0]:  # known, and not 0
+        return network(x)
+    rows = tf.shape(x)[0]
+    lacking = 1 - tf.minimum(rows, 1)
+    return network(tf.pad(x, [[0, lacking], *[[0, 0]] * (len(x.shape) - 1)]))[:rows]

@@ -62,7 +62,7 @@ class Chains(Objective):
 
     def loss(self, model: Any, batch: Batch, x: tf.Tensor, contrast: Samples) -> Terms:
         n = tf.shape(x)[0]
-        both = model.backbone(tf.concat([x, contrast.x], axis=0), training=False)
+        both = model.logits_in_shares(tf.concat([x, contrast.x], axis=0))
         logits = both[:n]
         if self.classifies and not model.one_pass:
             logits = model.classified(x)
@@ -71,12 +71,12 @@ class Chains(Objective):
 
     def test(self, model: Any, batch: Batch) -> tf.Tensor:
         """The same with the buffer's chains as they are."""
-        logits = model.backbone(batch.x, training=False)
+        logits = model.logits(batch.x)
         f_data = self._density(logits, batch.targets)
         f_samples = f_data[:0]
         if model.buffer.filled:
             x, labels = model.buffer.peek(tf.shape(f_data)[0], model.test_seed())
-            f_samples = self._density(model.backbone(x, training=False), labels=labels)
+            f_samples = self._density(model.logits(x), labels=labels)
         self._terms(model, batch, logits, f_data, f_samples)
         return logits
 

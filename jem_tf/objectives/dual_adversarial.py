@@ -68,7 +68,7 @@ class DualAdversarial(Objective):
     def loss(self, model: Any, batch: Batch, x: tf.Tensor, contrast: tf.Tensor) -> Terms:
         n = tf.shape(x)[0]
         near = self._worst(model, batch, x)
-        f = model.backbone(tf.concat([x, contrast, near], axis=0), training=False)
+        f = model.logits(tf.concat([x, contrast, near], axis=0))
         logits = f[2 * n :] if model.one_pass else model.classified(near)
         clf, mean = self.cross_entropy(model, batch, logits)
         density = maths.log_density(f[: 2 * n])
@@ -88,7 +88,7 @@ class DualAdversarial(Objective):
         scale = model.start.scale
 
         def wrong(unit: tf.Tensor) -> tf.Tensor:
-            log_p = maths.conditional_log_probability(model.backbone(unit * scale, training=False))
+            log_p = maths.conditional_log_probability(model.logits(unit * scale))
             return -tf.reduce_sum(batch.targets * log_p, axis=-1)
 
         start = x / scale

@@ -57,7 +57,7 @@ class FCE(NCE):
                 tape.watch(weight.value)
             x = self.noise.draw(tf.shape(batch.x)[0], seed)
             both = tf.concat([batch.x, x], axis=0)
-            ahead = self.ahead(model.backbone(both, training=False), both)
+            ahead = self.ahead(model.logits(both), both)
             weight = tf.concat([batch.weight, tf.ones([tf.shape(x)[0]])], axis=0)
             loss = -mean_over_replicas(self.wrong(ahead, tf.shape(batch.x)[0]), weight)
         assert self._teacher is not None

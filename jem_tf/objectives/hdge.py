@@ -57,7 +57,7 @@ class HDGE(Objective):
 
     def loss(self, model: Any, batch: Batch, x: tf.Tensor, contrast: tf.Tensor) -> Terms:
         terms = super().loss(model, batch, x, contrast)
-        f = terms.logits if model.one_pass else model.backbone(x, training=False)
+        f = terms.logits if model.one_pass else model.logits(x)
         bound = self.bound(tf.cast(f, tf.float32), contrast, batch)
         part = mean_over_replicas(bound, batch.weight)
         model.log(batch.weight, generative_loss=bound)

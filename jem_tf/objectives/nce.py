@@ -66,7 +66,7 @@ class NCE(Objective):
             return
         self.noise.adapt(summary.x, summary.y, model.num_classes, summary.bounds)
         x = tf.cast(summary.x[:1000], tf.float32)
-        f = maths.log_density(model.backbone(x, training=False))
+        f = maths.log_density(model.logits(x))
         # Where p would be q on average: else many steps would go by until c is large enough.
         self._log_z.value.assign(tf.reduce_mean(f - self.noise.log_density(x)))
 
@@ -77,7 +77,7 @@ class NCE(Objective):
     def loss(self, model: Any, batch: Batch, x: tf.Tensor, contrast: Any) -> Terms:
         n = tf.shape(x)[0]
         both = tf.concat([x, contrast], axis=0)
-        f = model.backbone(both, training=False)
+        f = model.logits(both)
         logits = f[:n] if model.one_pass else model.classified(x)
         clf, mean = self.cross_entropy(model, batch, logits)
         ahead = self.ahead(f, both)

@@ -80,7 +80,7 @@ class Objective(State):
 
     def test(self, model: Any, batch: Batch) -> tf.Tensor:
         """Log the losses for clean data that is not learned from; the logits."""
-        logits = model.backbone(batch.x, training=False)
+        logits = model.logits(batch.x)
         loss, _ = self.cross_entropy(model, batch, logits)
         rows = tf.cast(tf.shape(logits)[0], tf.float32)
         model.log_loss(sum_replicas(loss + penalty(model)), rows)

@@ -5,7 +5,6 @@ Not here: the update itself, and any state: a self-tuning step size belongs to t
 
 import math
 from collections.abc import Callable
-from itertools import pairwise
 from typing import Any
 
 import keras
@@ -76,15 +75,6 @@ class Sampler:
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "Sampler":
         return cls(**config)
-
-
-def shares_of(x: tf.Tensor, count: int) -> list[slice]:
-    """The rows of `x` in `count` shares as equal as may be."""
-    if count == 1:
-        return [slice(None)]
-    rows = tf.shape(x)[0] if x.shape[0] is None else x.shape[0]
-    bounds = [rows * share // count for share in range(count + 1)]
-    return [slice(begin, end) for begin, end in pairwise(bounds)]
 
 
 def mean(values: tf.Tensor) -> tf.Tensor:

@@ -14,7 +14,8 @@ import tensorflow as tf
 from jem_tf.energy import value_and_gradient
 from jem_tf.randomness import fold_in, normal
 from jem_tf.sampling.reuse import Cut
-from jem_tf.sampling.sampler import LogDensityFn, Sampler, check_positive, mean, shares_of
+from jem_tf.sampling.sampler import LogDensityFn, Sampler, check_positive, mean
+from jem_tf.threads import shares_of
 
 TIED = "tied"
 Settings = Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]  # of a step, by its number
