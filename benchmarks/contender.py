@@ -145,10 +145,13 @@ def main() -> None:
 
 
 def tell(seconds: float) -> None:
-    """The time, and the most memory this process ever had (`ru_maxrss` is its parent's too)."""
+    print(json.dumps({"seconds": seconds, "peak_mb": peak_mb()}), flush=True)
+
+
+def peak_mb() -> float:
+    """The most memory this process ever had (`ru_maxrss` is its parent's too)."""
     status = Path("/proc/self/status").read_text().splitlines()
-    peak = next(int(x.split()[1]) for x in status if x.startswith("VmHWM")) / 1024
-    print(json.dumps({"seconds": seconds, "peak_mb": peak}), flush=True)
+    return next(int(x.split()[1]) for x in status if x.startswith("VmHWM")) / 1024
 
 
 if __name__ == "__main__":

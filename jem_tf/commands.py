@@ -6,6 +6,7 @@ that `--help` and mistakes are answered at once.
 
 import dataclasses
 import sys
+import warnings
 from argparse import Namespace
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,8 @@ def train(arguments: Namespace) -> None:
     config: dict[str, Any] = {} if run is None else runs.settings(run)
     objective = arguments.objective or config.get("objective", "joint")
     if getattr(objectives.OBJECTIVES.get(objective), "chains", False):
-        threads.side_by_side()
+        with warnings.catch_warnings(action="ignore"):  # a caller of `main` may have begun before
+            threads.side_by_side()
     strategy = distribute.choose(arguments.strategy, arguments.wait)
     source = config.get("data", {})
     name = arguments.dataset or source.get("dataset")

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
-MAGIC = 0x1950A86A20F9469CFC6C  # begins the older kind of file
+MAGIC = pickle.dumps(0x1950A86A20F9469CFC6C, protocol=2)  # begins the older kind of file
 PICKLE_LIMIT = 1 << 26  # bytes; that of a WideResNet-28-10 has 20 thousand
 KINDS = {  # of storage, by PyTorch's names
     "DoubleStorage": "<f8",
@@ -85,8 +85,12 @@ def _zipped(file: BinaryIO) -> Any:
 
 def _older(file: BinaryIO) -> Any:
     file.seek(0)
-    if _unpickled(file) != MAGIC:
-        raise ValueError("it does not begin as one")
+    begin = file.read(len(MAGIC))
+    if begin != MAGIC:
+        raise ValueError(
+            f"it begins with {begin!r}, and neither as a zip archive nor as files from before "
+            "PyTorch 1.6"
+        )
     _unpickled(file)  # the version of this format
     if not _unpickled(file)["little_endian"]:
         raise ValueError("it is from a big-endian machine")

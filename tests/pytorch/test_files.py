@@ -72,8 +72,8 @@ def test_foreign_classes_are_refused(tmp_path, value, named):
 
 def test_so_they_are_in_the_older_files(tmp_path):
     path = tmp_path / "a.pt"
-    parts = (files.MAGIC, 1001, {"little_endian": True}, Evil())
-    path.write_bytes(b"".join(pickle.dumps(part, protocol=2) for part in parts))
+    parts = (1001, {"little_endian": True}, Evil())
+    path.write_bytes(files.MAGIC + b"".join(pickle.dumps(part, protocol=2) for part in parts))
     with pytest.raises(ValueError, match="refused"):
         files.read(path)
 
@@ -97,7 +97,7 @@ def test_a_truncated_file_is_named(saved, share):
 def test_what_is_no_checkpoint_is_named(tmp_path, content):
     path = tmp_path / "a.pt"
     path.write_bytes(content)
-    with pytest.raises(ValueError, match="not a whole PyTorch checkpoint"):
+    with pytest.raises(ValueError, match="not a whole PyTorch checkpoint: it begins with b'"):
         files.read(path)
 
 
