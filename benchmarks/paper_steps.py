@@ -16,7 +16,9 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("dataset", help="cifar10, cifar100, svhn_cropped: a set with its own recipe")
+    parser.add_argument(
+        "dataset", help="cifar10, cifar100, svhn_cropped: a set with its own recipe"
+    )
     parser.add_argument("--data-dir", help="of TensorFlow Datasets")
     parser.add_argument("--count", type=int, default=3, help="training steps")
     options = parser.parse_args()

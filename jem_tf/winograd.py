@@ -41,7 +41,7 @@ def faster(network: Any) -> Iterator[None]:
         yield
     finally:
         for layer in layers:
-            del vars(layer)["convolution_op"]
+            vars(layer).pop("convolution_op", None)  # a layer may be in two models
 
 
 def _convolutions(network: Any) -> list[keras.layers.Conv2D]:

@@ -21,7 +21,7 @@ import uvicorn
 from tensorflow_serving.apis import predict_pb2
 
 from jem_tf.server import metrics
-from jem_tf.server.configuration import METRICS_PATH
+from jem_tf.server.configuration import KEEP_ALIVE, METRICS_PATH
 from jem_tf.server.servable import DEFAULT_SIGNATURE
 from jem_tf.server.serving import bound
 
@@ -84,6 +84,7 @@ class Gateway:
             access_log=False,
             server_header=False,
             date_header=False,
+            timeout_keep_alive=KEEP_ALIVE,
             timeout_graceful_shutdown=DRAIN,
         )
         self._rest = _Server(config)

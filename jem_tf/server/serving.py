@@ -74,6 +74,7 @@ class ModelServer:
                 rest_api.App(self.service, options),
                 log_config=None,
                 access_log=False,
+                timeout_keep_alive=configuration.KEEP_ALIVE,
                 timeout_graceful_shutdown=int(options.drain_seconds),
                 ssl_context_factory=None if context is None else lambda *_: context,
             )

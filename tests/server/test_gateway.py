@@ -1,6 +1,7 @@
 """The gateway passes everything on, and counts verdicts; `jem-tf load` tells what clients see."""
 
 import gzip
+import http.client
 import re
 import signal
 import socket
@@ -141,6 +142,20 @@ def test_zipped_requests_count_and_first_keys_win(gateway):
     assert answer.status_code == 200 and counts(gateway)["scored_rows", "again"] == before + 1
     gateway.rest.post(url, content=body)
     assert "made up" not in gateway.rest.get(METRICS_PATH).text
+
+
+@pytest.mark.parametrize("end", ["gateway", "upstream"])
+def test_idle_connections_outlive_those_of_clients(end, request):
+    """httpx gives up idle connections after 5 s; a server that does so too may be the first."""
+    url = request.getfixturevalue(end).rest.base_url
+    connection = http.client.HTTPConnection(url.host, url.port, timeout=30)
+    connection.connect()
+    connection.auto_open = False  # it would connect anew, and say nothing
+    for pause in (6, 0):
+        connection.request("GET", "/v1/models/judge")
+        answer = connection.getresponse()
+        assert answer.status == 200 and answer.read()
+        time.sleep(pause)
 
 
 def test_heads_and_headers(gateway, upstream):
