@@ -2,8 +2,8 @@
 
     python benchmarks/paper_steps.py cifar10 --data-dir ~/tfds --count 3
 
-Prints each step's losses and time, and the most memory the process had. Nobody would train like this
-on a few cores; it shows that the recipe runs, and what it needs.
+Prints each step's losses and time, and the most memory the process had. Nobody would train like
+this on a few cores; it shows that the recipe runs, and what it needs.
 """
 
 import argparse

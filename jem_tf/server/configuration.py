@@ -19,8 +19,8 @@ from jem_tf.server.flags import Options
 from jem_tf.server.manager import checked, one_model
 
 METRICS_PATH = "/monitoring/prometheus/metrics"
-# Seconds that idle connections stay open: longer than clients keep them (httpx: 5), or a request may
-# be sent while its connection is being closed.
+# Seconds that idle connections stay open: longer than clients keep them (httpx: 5), or a request
+# may be sent while its connection is being closed.
 KEEP_ALIVE = 75
 
 
