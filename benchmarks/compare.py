@@ -27,11 +27,14 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import keras
 import numpy as np
 
-from jem_tf import data, objectives, recipes
+from jem_tf import data, objectives
 from jem_tf.callbacks import DivergenceGuard
 from jem_tf.checks import check_known
 from jem_tf.data import ood_sets
-from jem_tf.evaluation import calibration, ood, robustness
+from jem_tf.detection import calibration
+from jem_tf.evaluation.measures import detection as ood
+from jem_tf.evaluation.measures import robustness
+from jem_tf.training import recipes
 
 SCORES = {"gradient_norm": "gradient norm", "log_density": "log p(x)", "max_probability": "max p"}
 SIZES = (4, 12, 26)  # of PGD's changes, in gray levels of 255

@@ -26,7 +26,8 @@ def main() -> None:
     from contender import peak_mb
 
     import jem_tf
-    from jem_tf import callbacks, data, recipes
+    from jem_tf import callbacks, data
+    from jem_tf.training import recipes
 
     jem_tf.side_by_side()
     dataset = data.load(options.dataset, options.data_dir)

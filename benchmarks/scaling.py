@@ -29,7 +29,8 @@ def work(batch: int, steps: int) -> None:
     import tensorflow as tf
 
     import jem_tf
-    from jem_tf import backbones, distribute
+    from jem_tf import backbones
+    from jem_tf._tf import distribution as distribute
 
     strategy = distribute.choose("auto")
     workers = strategy.num_replicas_in_sync

@@ -17,9 +17,11 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import keras
 import numpy as np
 
-from jem_tf import data, recipes, training
+from jem_tf import data
 from jem_tf.data import ood_sets
-from jem_tf.evaluation import ood
+from jem_tf.evaluation.measures import detection as ood
+from jem_tf.training import recipes
+from jem_tf.training import run as training
 
 
 def main() -> None:

@@ -25,7 +25,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import numpy as np
 
-from jem_tf.client import load
+from jem_tf.client import load_generator as load
 
 SHAPES = {"digits": (8, 8, 1), "fashion_mnist": (28, 28, 1), "wide_resnet": (32, 32, 3)}
 FLASK = """
@@ -47,7 +47,8 @@ def make(network: str, directory: Path) -> tuple[Path, Path]:
     import keras
 
     import jem_tf
-    from jem_tf import backbones, recipes
+    from jem_tf import backbones
+    from jem_tf.training import recipes
 
     keras.utils.set_random_seed(0)
     if network == "wide_resnet":

@@ -20,10 +20,11 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import keras
 
-from jem_tf import data, recipes
+from jem_tf import data
 from jem_tf.callbacks import DivergenceGuard
 from jem_tf.data import ood_sets
-from jem_tf.evaluation import ood
+from jem_tf.evaluation.measures import detection as ood
+from jem_tf.training import recipes
 
 RECIPE = recipes.get("digits")
 BARE = dataclasses.replace(

@@ -14,7 +14,8 @@ import numpy as np
 from sklearn.svm import SVC
 
 import jem_tf
-from jem_tf import data, pictures, recipes
+from jem_tf import data, pictures
+from jem_tf.training import recipes
 
 
 def learn(y: np.ndarray, seed: int) -> jem_tf.JEM:

@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from jem_tf import energy as maths
-from jem_tf.sampling.sampler import check_steps
+from jem_tf.sampling.base import check_steps
 
 
 class Composition:

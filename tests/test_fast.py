@@ -10,8 +10,9 @@ import tensorflow as tf
 from scipy.special import softmax
 
 import jem_tf
-from jem_tf import SGLD, backbones, data, recipes
+from jem_tf import SGLD, backbones, data
 from jem_tf.sampling.reuse import Cut, cut
+from jem_tf.training import recipes
 
 SEED = tf.constant([3, 5])
 A = np.random.default_rng(1).normal(size=(3, 5)).astype(np.float32)

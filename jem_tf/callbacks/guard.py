@@ -14,8 +14,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from jem_tf.model import JEM
-from jem_tf.state import components
+from jem_tf._tf.state import components
+from jem_tf.model.jem import JEM
 
 GRACE = 4  # checks in which a new network may still be worse than guessing
 LEFT = "chains have left the range of the data"

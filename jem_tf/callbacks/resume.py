@@ -15,8 +15,8 @@ from typing import Any
 import keras
 import numpy as np
 
-from jem_tf import distribute
-from jem_tf.callbacks import checkpoints
+from jem_tf._tf import checkpoints
+from jem_tf._tf import distribution as distribute
 
 WORKERS_STEPS = 200  # between two checkpoints of a training with more than one worker
 

@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from jem_tf import pictures
-from jem_tf.state import components
+from jem_tf._tf.state import components
 
 
 class SampleGrid(keras.callbacks.Callback):

@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from jem_tf.data.dataset import SPLITS, Dataset
-from jem_tf.inputs import check_rows
+from jem_tf.data.inputs import check_rows
 
 TEST_SHARE = 0.2  # of data that comes without a test split
 VALIDATION_SHARE = 0.1  # of training data that comes without a validation split

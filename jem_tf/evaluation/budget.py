@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from jem_tf.evaluation.robustness import WHITE_BOX
+from jem_tf.evaluation.measures.robustness import WHITE_BOX
 
 
 @dataclass(frozen=True)

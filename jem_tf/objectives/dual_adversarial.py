@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from jem_tf import energy as maths
 from jem_tf.objectives.objective import Batch, Objective, Terms, mean_over_replicas, penalty
-from jem_tf.sampling.sampler import check_positive, check_steps
+from jem_tf.sampling.base import check_positive, check_steps
 
 
 @keras.saving.register_keras_serializable("jem_tf")

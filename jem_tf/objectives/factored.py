@@ -2,7 +2,7 @@
 
 import keras
 
-from jem_tf.objectives.chains import Chains
+from jem_tf.objectives.sampled import Chains
 
 
 @keras.saving.register_keras_serializable("jem_tf")

@@ -12,7 +12,7 @@ import tensorflow as tf
 from jem_tf.objectives.flow import Flow
 from jem_tf.objectives.nce import NCE
 from jem_tf.objectives.objective import Batch, Terms, mean_over_replicas
-from jem_tf.sampling.sampler import check_positive
+from jem_tf.sampling.base import check_positive
 
 
 @keras.saving.register_keras_serializable("jem_tf")

@@ -10,7 +10,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from jem_tf.state import State
+from jem_tf._tf.state import State
 
 
 @keras.saving.register_keras_serializable("jem_tf")

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from jem_tf import energy as maths
-from jem_tf.state import State, sum_replicas
+from jem_tf._tf.state import State, sum_replicas
 
 
 class Batch(NamedTuple):

@@ -14,10 +14,10 @@ import numpy as np
 import tensorflow as tf
 
 from jem_tf import backbones
-from jem_tf.model import JEM
+from jem_tf.model.jem import JEM
 from jem_tf.pytorch import files
-from jem_tf.replay import ReplayBuffer
 from jem_tf.sampling import SGLD
+from jem_tf.sampling.replay import ReplayBuffer
 
 NAMES = {  # of weights, there
     "kernel": "weight",

@@ -9,8 +9,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from jem_tf.randomness import fold_in
-from jem_tf.sampling.sampler import LogDensityFn, Sampler, mean
+from jem_tf._tf.randomness import fold_in
+from jem_tf.sampling.base import LogDensityFn, Sampler, mean
 
 
 @keras.saving.register_keras_serializable("jem_tf")

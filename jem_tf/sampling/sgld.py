@@ -11,11 +11,11 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from jem_tf._tf.cores import shares_of
+from jem_tf._tf.randomness import fold_in, normal
 from jem_tf.energy import value_and_gradient
-from jem_tf.randomness import fold_in, normal
+from jem_tf.sampling.base import LogDensityFn, Sampler, check_positive, mean
 from jem_tf.sampling.reuse import Cut
-from jem_tf.sampling.sampler import LogDensityFn, Sampler, check_positive, mean
-from jem_tf.threads import shares_of
 
 TIED = "tied"
 Settings = Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]  # of a step, by its number

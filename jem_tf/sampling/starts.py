@@ -9,8 +9,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from jem_tf.randomness import fold_in, normal, uniform
-from jem_tf.state import State
+from jem_tf._tf.randomness import fold_in, normal, uniform
+from jem_tf._tf.state import State
 
 
 @keras.saving.register_keras_serializable("jem_tf")

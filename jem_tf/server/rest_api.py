@@ -14,7 +14,8 @@ from urllib.parse import unquote
 from google.protobuf import json_format
 from tensorflow_serving.apis import get_model_metadata_pb2
 
-from jem_tf.server import configuration, inspector, json_tensors, metrics
+from jem_tf.server import configuration, json_tensors, metrics
+from jem_tf.server import pages as inspector
 from jem_tf.server.errors import RequestError, invalid
 from jem_tf.server.flags import Options
 from jem_tf.server.servable import DEFAULT_SIGNATURE, Servable

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 from sklearn.metrics import brier_score_loss, log_loss, precision_score, recall_score
 
-from jem_tf.evaluation import calibration
+from jem_tf.detection import calibration
 
 
 @pytest.fixture

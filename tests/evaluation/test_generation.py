@@ -9,7 +9,7 @@ from scipy import linalg
 
 from jem_tf import data, pictures
 from jem_tf.data import ood_sets
-from jem_tf.evaluation import generation
+from jem_tf.evaluation.measures import generation
 
 
 def test_judge_tells_digits_from_noise():

@@ -7,7 +7,7 @@ from scipy.special import erf, logsumexp
 
 import jem_tf
 from jem_tf import cli
-from jem_tf.evaluation.likelihood import log_z
+from jem_tf.evaluation.measures.likelihood import log_z
 
 
 def gaussian(features):

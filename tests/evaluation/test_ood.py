@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
 
-from jem_tf.evaluation import ood
+from jem_tf.evaluation.measures import detection as ood
 
 
 @pytest.fixture

@@ -6,8 +6,11 @@ import shutil
 import numpy as np
 import pytest
 
-from jem_tf import cli, evaluation, runs
-from jem_tf.evaluation import charts, report, robustness
+from jem_tf import cli, evaluation
+from jem_tf.evaluation.measures import robustness
+from jem_tf.evaluation.report import charts
+from jem_tf.evaluation.report import page as report
+from jem_tf.training import run_directory as runs
 
 HEADINGS = (
     "All figures",

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 import jem_tf
-from jem_tf.evaluation import robustness
+from jem_tf.evaluation.measures import robustness
 
 WEIGHTS = np.random.default_rng(0).normal(size=20).astype(np.float32)
 

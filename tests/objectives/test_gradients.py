@@ -11,9 +11,9 @@ from scipy.special import logsumexp, softmax
 
 import jem_tf
 from jem_tf.objectives import HDGE, IGEBM, CrossEntropy, DualAdversarial, Factored, Joint
-from jem_tf.objectives.chains import Samples
 from jem_tf.objectives.hdge import level
-from jem_tf.replay import Draw
+from jem_tf.objectives.sampled import Samples
+from jem_tf.sampling.replay import Draw
 
 GRID = np.linspace(-8, 8, 4001).astype(np.float32)[:, None]
 STEP = float(GRID[1, 0] - GRID[0, 0])

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 import jem_tf
-from jem_tf import cli, objectives, runs
+from jem_tf import cli, objectives
 from jem_tf.objectives import FCE, HDGE, NCE, Factored, Flow
+from jem_tf.training import run_directory as runs
 
 
 def made(name, make_model, **options):

@@ -68,7 +68,7 @@ def test_input_gradients(pair):
 
 def test_one_chain_with_the_same_noise_ends_at_the_same_point(pair):
     """20 steps of the paper's SGLD; noise is ours, drawn step by step as the sampler does."""
-    from jem_tf.randomness import fold_in, normal
+    from jem_tf._tf.randomness import fold_in, normal
 
     theirs, ours, *_ = pair
     start, seed = images(2), tf.constant([3, 4])

@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from jem_tf import cli
 from jem_tf.client import JEMClient, ServingError
-from jem_tf.client.load import load
+from jem_tf.client.load_generator import load
 from jem_tf.server.configuration import METRICS_PATH
 
 from .asking import ones, predict_request, refused

@@ -13,7 +13,10 @@ import pytest
 import tensorflow as tf
 
 import jem_tf
-from jem_tf import data, recipes, runs, training
+from jem_tf import data
+from jem_tf.training import recipes
+from jem_tf.training import run as training
+from jem_tf.training import run_directory as runs
 
 from .person import Page, Process
 

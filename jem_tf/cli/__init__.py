@@ -1,0 +1,5 @@
+"""The `jem-tf` command."""
+
+from jem_tf.cli.parser import main
+
+__all__ = ["main"]

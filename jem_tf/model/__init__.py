@@ -1,0 +1,5 @@
+"""The model."""
+
+from jem_tf.model.jem import JEM
+
+__all__ = ["JEM"]

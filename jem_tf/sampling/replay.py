@@ -1,0 +1,177 @@
+"""The replay buffer B of Algorithm 1: chains that go on from where they stopped.
+
+Not here: the chains' updates (`sampling/`).
+A slot's mean age in SGLD steps is training steps x batch x steps / capacity: a buffer too large
+for the training budget stays noise, whatever the loss says.
+"""
+
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from jem_tf._tf.randomness import fold_in
+from jem_tf._tf.state import CHUNK, State
+from jem_tf.sampling.starts import Uniform
+
+PAPER_CAPACITY = 10_000
+VISITS = 200  # draws of a slot over a run, after which short runs showed clear samples
+
+
+class Draw(NamedTuple):
+    """Chains taken from the buffer, and what is needed to put them back."""
+
+    x: tf.Tensor
+    slots: tf.Tensor
+    age: tf.Tensor
+    labels: tf.Tensor | None
+
+
+@keras.saving.register_keras_serializable("jem_tf")
+class ReplayBuffer(State):
+    """Persistent chains in a `tf.Variable`, one buffer for each replica.
+
+    ```python
+    ReplayBuffer()                        # capacity chosen from the training budget
+    ReplayBuffer(capacity=10_000)         # the paper's
+    ReplayBuffer(per_class=True)          # slots belong to classes, chains sample p(x | y)
+    ```
+
+    Args:
+        capacity: slots on each replica; None chooses so that each is drawn about 200 times in
+            the training, at most 10 000.
+        reinit_probability: the chance that a drawn chain starts anew.
+        per_class: give each slot a class, in equal shares.
+    """
+
+    per_replica = ("chains", "age", "labels")
+
+    def __init__(
+        self,
+        capacity: int | None = None,
+        reinit_probability: float = 0.05,
+        per_class: bool = False,
+        **kwargs: Any,
+    ):
+        super().__init__(**kwargs)
+        if capacity is not None and (not hasattr(capacity, "__index__") or capacity < 1):
+            raise ValueError(
+                f"`capacity` must be None or a positive integer. Received: capacity={capacity!r}"
+            )
+        if not 0.0 <= reinit_probability <= 1.0:
+            raise ValueError(
+                "`reinit_probability` must be between 0 and 1. "
+                f"Received: reinit_probability={reinit_probability!r}"
+            )
+        self.capacity = capacity
+        self.reinit_probability = float(reinit_probability)
+        self.per_class = bool(per_class)
+
+    @property
+    def filled(self) -> bool:
+        """Whether the buffer holds chains."""
+        return "chains" in self
+
+    def start_anew(
+        self, start: Uniform, seed: tf.Tensor, batch: int, steps: int | None, classes: int
+    ) -> None:
+        """Fill every replica's buffer from `start`, for `steps` draws of `batch` if known."""
+        capacity = self.capacity or capacity_for(steps, batch)
+        replicas = tf.distribute.get_strategy().num_replicas_in_sync
+        shape = (replicas, capacity)
+        labels = np.broadcast_to(np.arange(capacity, dtype=np.int32) % classes, shape)
+
+        def draw(replica: int, chunk: int, rows: int) -> tf.Tensor:
+            mine = fold_in(seed, replica)
+            begin = chunk * CHUNK
+            return start.draw(
+                rows,
+                fold_in(mine, chunk) if chunk else mine,
+                tf.constant(labels[replica, begin : begin + rows]) if self.per_class else None,
+            )
+
+        self.fill("chains", (capacity, *start["low"].shape), draw)
+        self.assign(age=np.zeros(shape, np.float32))
+        if self.per_class:
+            self.assign(labels=labels)
+
+    def outgrown(self, batch: int) -> bool:
+        """Whether the capacity was chosen automatically, for smaller batches than `batch`."""
+        return self.capacity is None and self["age"].shape[0] < batch
+
+    def check_capacity(self, batch: int) -> None:
+        """Raise `ValueError` if a draw of `batch` different chains is impossible."""
+        capacity = self["age"].shape[0]
+        if capacity < batch:
+            raise ValueError(
+                "`capacity` must be at least the batch size of a replica. "
+                f"Received: capacity={capacity}, batch size {batch}"
+            )
+
+    def draw(self, n: tf.Tensor | int, start: Uniform, seed: tf.Tensor) -> Draw:
+        """`n` different slots of this replica, some of them started anew."""
+        if not self.filled:
+            raise ValueError("The replay buffer is empty: `fit` fills it before the first step.")
+        seeds = tf.random.split(seed, 3)
+        slots = self._slots(n, seeds[0])
+        labels = tf.gather(self["labels"], slots) if self.per_class else None
+        old, age = tf.gather(self["chains"], slots), tf.gather(self["age"], slots)
+        anew = tf.random.stateless_uniform([n], seeds[1]) < self.reinit_probability
+        finite = tf.reduce_all(tf.math.is_finite(tf.reshape(old, [n, -1])), axis=1)
+        anew |= tf.logical_not(finite)  # a chain that has left the numbers never comes back
+        x = tf.where(_like(anew, old), start.draw(n, seeds[2], labels), old)
+        return Draw(x, slots, tf.where(anew, tf.zeros_like(age), age), labels)
+
+    def peek(self, n: tf.Tensor | int, seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor | None]:
+        """At most `n` chains of this replica as they are, and their classes if they have any."""
+        slots = self._slots(tf.minimum(n, self["age"].shape[0]), seed)
+        labels = tf.gather(self["labels"], slots) if self.per_class else None
+        return tf.gather(self["chains"], slots), labels
+
+    def mean_age(self) -> tf.Tensor:
+        """Mean number of sampler steps that the chains of this replica have behind them."""
+        return tf.reduce_mean(self["age"]) if self.filled else tf.constant(0.0)
+
+    def _slots(self, n: tf.Tensor | int, seed: tf.Tensor) -> tf.Tensor:
+        # The n largest of random numbers are n slots without repetition, so that writing back
+        # never has two chains for one slot.
+        lottery = tf.random.stateless_uniform(self["age"].shape, seed)
+        return tf.math.top_k(lottery, n, sorted=False).indices
+
+    def write(self, draw: Draw, x: tf.Tensor, steps: int) -> None:
+        """Put the chains of `draw`, now `steps` older, back at their slots."""
+        where = draw.slots[:, tf.newaxis]
+        self["chains"].scatter_nd_update(where, x)
+        self["age"].scatter_nd_update(where, draw.age + tf.cast(steps, tf.float32))
+
+    def restored(self, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Deal the saved chains out to the replicas there are now, however many there were."""
+        replicas = tf.distribute.get_strategy().num_replicas_in_sync
+
+        def deal(value: np.ndarray) -> np.ndarray:
+            rows = value.reshape(-1, *value.shape[2:])
+            each = len(rows) // replicas
+            return rows[: each * replicas].reshape(replicas, each, *rows.shape[1:])
+
+        return {name: deal(value) for name, value in arrays.items()}
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            **super().get_config(),
+            "capacity": self.capacity,
+            "reinit_probability": self.reinit_probability,
+            "per_class": self.per_class,
+        }
+
+
+def capacity_for(steps: int | None, batch: int) -> int:
+    """Slots such that `steps` draws visit each about `VISITS` times, within sane limits."""
+    if steps is None:
+        return max(1_000, batch)
+    return int(np.clip(steps * batch // VISITS, 2 * batch, max(PAPER_CAPACITY, 2 * batch)))
+
+
+def _like(flags: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
+    """`flags` `[n]` shaped to broadcast over `x` `[n, ...]`."""
+    return tf.reshape(flags, [-1] + [1] * (len(x.shape) - 1))

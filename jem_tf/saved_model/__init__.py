@@ -1,0 +1,5 @@
+"""Exports."""
+
+from jem_tf.saved_model.exporter import export
+
+__all__ = ["export"]

@@ -1,0 +1,206 @@
+"""Named settings that are known to work, from a data set to a compiled model.
+
+Not here: the training run (`training.py`).
+"""
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import keras
+
+from jem_tf import backbones, objectives
+from jem_tf.callbacks.schedules import Warmup
+from jem_tf.checks import check_known
+from jem_tf.data import Dataset
+from jem_tf.model.jem import JEM
+from jem_tf.objectives.sampled import Chains
+from jem_tf.sampling import SGLD, GaussianMixture, Uniform
+from jem_tf.sampling.replay import ReplayBuffer
+
+STARTS = {"uniform": Uniform, "mixture": GaussianMixture}
+AUGMENTATIONS = (False, True, "crop", "classifier")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Everything that defines a training but the data and the seed."""
+
+    about: str
+    backbone: str
+    backbone_options: dict[str, Any] = field(default_factory=dict)
+    epochs: int = 50
+    batch_size: int = 64
+    learning_rate: float = 5e-4
+    drops: tuple[int, ...] = ()  # epochs at which the learning rate falls to 0.3 of itself
+    clip_norm: float | None = 1.0
+    ema: float | None = None
+    steps: int = 20
+    step_size: float | str = "auto"
+    noise: float = 0.02
+    clip: float | None = None  # of a sampler step
+    reuse: int = 1
+    start: str = "uniform"  # of `STARTS`; "mixture" is a Gaussian for each class
+    sharpness: float = 0.0
+    capacity: int | None = None
+    reinit_probability: float = 0.05
+    input_noise: float = 0.1
+    generative_weight: float = 1.0
+    lag: float = 10.0
+    energy_penalty: float = 0.0
+    warmup: int | None = None  # steps in which the rate rises
+    cosine: bool = True  # and then falls to a fifth until the end; else by `drops`
+    augment: bool | str = False  # crops and flips; "crop"; "classifier": not for the density
+
+    def network(self, data: Dataset) -> keras.Model:
+        """The backbone for `data`."""
+        make = getattr(backbones, self.backbone)
+        return make(data.shape, len(data.class_names), **self.backbone_options)
+
+    def optimizer(self, steps_per_epoch: int) -> keras.optimizers.Optimizer:
+        """Adam with this recipe's schedule, clipping and averaging."""
+        rate: Any = self.learning_rate
+        if self.warmup is not None and self.cosine:
+            rest = max(1, self.epochs * steps_per_epoch - self.warmup)
+            rate = keras.optimizers.schedules.CosineDecay(
+                0.0, rest, alpha=0.2, warmup_target=rate, warmup_steps=self.warmup
+            )
+        elif self.drops:
+            rate = keras.optimizers.schedules.PiecewiseConstantDecay(
+                [epoch * steps_per_epoch for epoch in self.drops],
+                [self.learning_rate * 0.3**i for i in range(len(self.drops) + 1)],
+            )
+        if self.warmup is not None and not self.cosine:
+            rate = Warmup(rate, self.warmup)
+        average = {} if self.ema is None else {"use_ema": True, "ema_momentum": self.ema}
+        return keras.optimizers.Adam(rate, clipnorm=self.clip_norm, **average)
+
+    def objective(self, name: str) -> objectives.Objective:
+        """The objective `name`; those with chains get this recipe's settings of them."""
+        options: dict[str, Any] = {}
+        if issubclass(objectives.OBJECTIVES.get(name, objectives.Objective), Chains):
+            options = {"weight": self.generative_weight, "lag": self.lag}
+            if self.energy_penalty > 0:
+                options["energy_penalty"] = self.energy_penalty
+        return objectives.get(name, **options)
+
+    @property
+    def augments_rows(self) -> bool | str:
+        """What `Dataset.epochs` is to do to rows, for the classifier and the density alike."""
+        return False if self.augment == "classifier" else self.augment
+
+    def model(self, data: Dataset, seed: int | None = None, objective: str = "joint") -> JEM:
+        """A JEM for `data`, not compiled."""
+        learned = self.objective(objective)
+        check_known("start", self.start, STARTS)
+        if self.augment not in AUGMENTATIONS:
+            raise ValueError(
+                f"`augment` must be one of {AUGMENTATIONS}. Received: {self.augment!r}"
+            )
+        return JEM(
+            self.network(data),
+            sampler=SGLD(self.steps, self.step_size, self.noise, self.clip, self.reuse),
+            buffer=ReplayBuffer(self.capacity, self.reinit_probability, learned.by_class),
+            input_noise=0.0 if objective == "cross_entropy" else self.input_noise,
+            start=STARTS[self.start](),
+            objective=learned,
+            augmentation=_crop_and_flip(data) if self.augment == "classifier" else None,
+            sharpness=self.sharpness,
+            seed=seed,
+        )
+
+
+def _crop_and_flip(data: Dataset) -> keras.layers.Layer:
+    """The paper's augmentation, as layers: 4 pixels to each side, and mirrored."""
+    height, width = (4 / size for size in data.shape[:2])
+    return keras.Sequential(
+        [
+            keras.layers.RandomTranslation(height, width, "reflect", "nearest"),
+            keras.layers.RandomFlip("horizontal"),
+        ]
+    )
+
+
+RECIPES = {
+    "digits": Recipe(
+        "8x8 digits in minutes on two cores",
+        "convnet",
+        epochs=80,
+        learning_rate=1e-3,
+        ema=0.99,
+        steps=10,
+        input_noise=0.05,
+    ),
+    "fashion_mnist": Recipe(
+        "28x28 gray images in under an hour on two cores",
+        "convnet",
+        {"width": 16},
+        epochs=6,
+        learning_rate=1e-3,
+        warmup=500,
+        ema=0.998,
+        steps=5,
+        capacity=500,
+        reinit_probability=0.0125,  # chains live for 400 steps, as the paper's
+        input_noise=0.05,
+        generative_weight=0.2,
+        lag=20.0,
+    ),
+    "image": Recipe("any small images: convolutions, SiLU, self-tuning step size", "convnet"),
+    "tabular": Recipe("vectors: dense layers", "mlp", epochs=30),
+}
+
+
+_PAPER = Recipe(
+    "the paper's WideResNet-28-10, 200 epochs; needs accelerators (two cores: cifar10-small)",
+    "wide_resnet",
+    {"depth": 28, "width": 10},
+    epochs=200,
+    learning_rate=1e-4,
+    warmup=1000,
+    cosine=False,
+    drops=(60, 120, 180),
+    clip_norm=None,
+    step_size=1.0,
+    noise=0.01,
+    capacity=10_000,
+    input_noise=0.03,
+    lag=1e9,  # all chains count, wherever they are
+    augment=True,
+)
+RECIPES |= {
+    "cifar10": _PAPER,
+    "cifar100": _PAPER,
+    "svhn": replace(_PAPER, augment="crop"),  # a mirrored 3 is no digit
+    "cifar10-small": replace(
+        RECIPES["fashion_mnist"],
+        about="32x32 color images in under an hour on two cores",
+        backbone_options={"width": 32},
+        epochs=5,
+        steps=4,
+        reinit_probability=0.01,
+        augment=True,
+    ),
+}
+
+
+def fast(recipe: Recipe) -> Recipe:
+    """`recipe` with 4 sampler steps, a third of the cost of 20 (docs/objectives.md); restarts are
+    so rare that chains live for 400 steps, as with those."""
+    return replace(recipe, about=f"{recipe.about}; 4 steps", steps=4, reinit_probability=0.01)
+
+
+RECIPES |= {f"{name}_fast": fast(RECIPES[name]) for name in ("fashion_mnist", "image")}
+
+
+def get(name: str) -> Recipe:
+    """The recipe `name`; `ValueError` with near names if there is none."""
+    check_known("recipe", name, RECIPES)
+    return RECIPES[name]
+
+
+def default_for(data: Dataset) -> str:
+    """The name of the recipe that suits `data`."""
+    name = data.name.removesuffix("_cropped")  # SVHN's, in TensorFlow Datasets
+    if name in RECIPES:
+        return name
+    return "image" if len(data.shape) == 3 else "tabular"

@@ -1,0 +1,31 @@
+"""What `make demo` promises, for five seeds."""
+
+import pytest
+
+from jem_tf.cli import demo
+from jem_tf.data.ood_sets import SYNTHETIC
+from jem_tf.evaluation.report import page as report
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(5))
+def test_the_demo_keeps_its_promises(seed, tmp_path):
+    results = demo.run(tmp_path / "demo", seed, verbose=0)
+    jem, plain = (results["models"][name] for name in ("JEM", "cross-entropy"))
+    assert jem["classification"]["accuracy"] >= 0.98
+    by_norm = {name: found["auroc"] for name, found in jem["ood"]["gradient_norm"].items()}
+    assert set(by_norm) == set(SYNTHETIC)
+    assert min(by_norm.values()) >= 0.90
+    others = {name: found["auroc"] for name, found in plain["ood"]["gradient_norm"].items()}
+    assert min(others.values()) < 0.6  # near or below chance somewhere
+    assert all(by_norm[name] > others[name] for name in SYNTHETIC)
+    assert report.accuracy_at(jem, "linf", 26 / 255) > report.accuracy_at(plain, "linf", 26 / 255)
+    samples = jem["generation"]
+    assert samples["steps"] <= 400
+    assert samples["quality"]["recognised"] >= 0.95
+    assert samples["buffer"]["quality"]["recognised"] >= 0.95
+    assert 0.5 < samples["quality"]["diversity"] < 1.5
+    assert samples["neighbours"]["copies"] < 0.1
+    assert sum(results["seconds"].values()) < 120  # "quick"
+    assert (tmp_path / "demo" / "joint" / "samples.png").is_file()
+    assert (tmp_path / "demo" / "report" / "report.html").is_file()

@@ -1,0 +1,174 @@
+"""The client, over both transports, against the embedded server and an exported JEM."""
+
+import asyncio
+import json
+import socket
+import threading
+import time
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from jem_tf import cli
+from jem_tf.client import AsyncJEMClient, JEMClient, ServingError
+from jem_tf.training import run_directory as runs
+
+from .conftest import free_ports
+
+
+@pytest.fixture(scope="module")
+def exported(trained, tmp_path_factory):
+    """The run of the other tests, exported; and its model."""
+    base = tmp_path_factory.mktemp("exports") / "small"
+    flags = ["--out", str(base), "--sample-steps", "5", "--refine-steps", "2"]
+    assert cli.main(["export", str(trained), *flags]) == 0
+    return base, runs.load(trained)
+
+
+@pytest.fixture(scope="module")
+def addresses(exported, serve):
+    client = serve(model_name="small", model_base_path=str(exported[0]), enable_batching=True)
+    options = client.server.options
+    return {
+        "grpc": f"127.0.0.1:{options.port}",
+        "rest": f"http://127.0.0.1:{options.rest_api_port}",
+    }
+
+
+@pytest.fixture(params=["grpc", "rest"])
+def client(request, addresses):
+    with JEMClient(addresses[request.param], "small") as made:
+        yield made
+
+
+@pytest.mark.parametrize("rows", [1, 7, 64, 200])
+def test_answers_are_those_of_the_model(rows, client, exported):
+    """Within 1e-5; 200 rows go in four parts."""
+    model = exported[1]
+    x = np.random.default_rng(0).uniform(-1, 1, (rows, 4, 4, 1)).astype(np.float32)
+    found = client.predict(x)
+    logits = model.predict(x, verbose=0)
+    np.testing.assert_allclose(client.logits(x), logits, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(found.energy, model.energy(x), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(client.energy(x), found.energy, rtol=1e-6)
+    np.testing.assert_allclose(found.ood_score, model.ood_score(x), rtol=1e-5, atol=1e-5)
+    np.testing.assert_array_equal(found.class_id, logits.argmax(1))
+    assert found.class_name.tolist() == [str(i) for i in logits.argmax(1)]
+    np.testing.assert_allclose(found.probabilities.sum(1), 1.0, rtol=1e-5)
+    scores = client.ood_score(x)
+    np.testing.assert_array_equal(scores["is_ood"], found.is_ood)
+    assert found.is_ood.dtype == bool
+
+
+def test_images_are_decoded_by_the_server(client, tmp_path):
+    pixels = np.random.default_rng(0).integers(0, 256, (3, 4, 4, 1), dtype=np.uint8)
+    files = [tf.io.encode_png(p).numpy() for p in pixels]
+    (tmp_path / "a.png").write_bytes(files[0])
+    by_file = client.predict_images([tmp_path / "a.png", *files[1:]])
+    by_value = client.predict(pixels / 127.5 - 1.0)
+    np.testing.assert_allclose(by_file.probabilities, by_value.probabilities, rtol=1e-4)
+    with pytest.raises(ServingError, match="INVALID_ARGUMENT"):
+        client.predict_images([b"no image"])
+
+
+def test_samples_repeat_with_their_seed(client):
+    one, other = client.sample([0, 1], seed=3), client.sample([0, 1], seed=4)
+    assert one.shape == (2, 4, 4, 1) and (one != other).any()
+    np.testing.assert_allclose(client.sample([0, 1], seed=3), one, rtol=1e-5)
+    np.testing.assert_allclose(client.sample([1], seed=4), one[1:], rtol=1e-5)
+
+
+def test_what_the_model_offers(client):
+    signatures = client.signatures()
+    assert signatures["logits"].inputs == {"inputs": ("float32", (None, 4, 4, 1))}
+    assert signatures["serving_default"].outputs["class_name"][0] == "string"
+    assert client.status() == {1: "AVAILABLE"}
+
+
+def test_errors_name_the_code_and_the_address(client, addresses):
+    with pytest.raises(ServingError, match=r"127\.0\.0\.1:\d+/small answers") as caught:
+        client.call("no", inputs=np.zeros((1, 4, 4, 1), np.float32))
+    assert caught.value.code in ("FAILED_PRECONDITION", "INVALID_ARGUMENT")
+    with pytest.raises(ServingError, match="INVALID_ARGUMENT"):
+        client.predict(np.zeros((1, 3)))
+    for address in addresses.values():
+        with pytest.raises(ServingError, match="NOT_FOUND"):
+            JEMClient(address, "other").predict(np.zeros((1, 4, 4, 1)))
+        with pytest.raises(ServingError, match="NOT_FOUND"):
+            JEMClient(address, "small", version=7).predict(np.zeros((1, 4, 4, 1)))
+
+
+@pytest.mark.parametrize("scheme", ["grpc", "http"])
+def test_a_server_that_comes_late_is_waited_for(scheme, exported, serve):
+    port, rest = free_ports(2)
+    address = f"{scheme}://127.0.0.1:{port if scheme == 'grpc' else rest}"
+    with pytest.raises(ServingError, match="UNAVAILABLE"):
+        JEMClient(address, "small", retries=0).status()
+    from jem_tf.server import Options
+    from jem_tf.server.serving import ModelServer
+
+    found = []
+    client = JEMClient(address, "small", retries=12)
+    thread = threading.Thread(target=lambda: found.append(client.status()))
+    thread.start()
+    time.sleep(0.5)
+    with ModelServer(Options("small", str(exported[0]), port=port, rest_api_port=rest)):
+        thread.join()
+    assert found == [{1: "AVAILABLE"}]
+
+
+@pytest.mark.parametrize("scheme", ["grpc", "http"])
+def test_a_server_that_does_not_answer_is_not_waited_for_longer(scheme):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"{scheme}://127.0.0.1:{silent.getsockname()[1]}"
+        begin = time.monotonic()
+        with pytest.raises(ServingError, match=r"DEADLINE_EXCEEDED|UNAVAILABLE"):
+            JEMClient(address, "m", timeout=1.0, retries=100).status()
+        assert time.monotonic() - begin < 5
+
+
+@pytest.mark.parametrize("kind", ["grpc", "rest"])
+def test_coroutines(kind, addresses):
+    async def ask():
+        async with AsyncJEMClient(addresses[kind], "small") as client:
+            x = np.zeros((1, 4, 4, 1), np.float32)
+            return await asyncio.gather(*(client.predict(x) for _ in range(20)), client.status())
+
+    *found, status = asyncio.run(ask())
+    assert len({float(f.energy[0]) for f in found}) == 1 and status == {1: "AVAILABLE"}
+
+
+WRONG = [
+    (("ftp://a:1", "m"), {}, "Received: 'ftp://a:1'"),
+    (("a:1/m", "m"), {}, "Received: 'a:1/m'"),
+    (("a:1", ""), {}, "model=''"),
+    (("a:1", "m"), {"version": 1, "label": "x"}, "version or a label"),
+    (("a:1", "m"), {"batch": 0}, "batch=0"),
+]
+
+
+@pytest.mark.parametrize("arguments, options, message", WRONG)
+def test_wrong_use_is_named(arguments, options, message):
+    with pytest.raises(ValueError, match=message):
+        JEMClient(*arguments, **options)
+
+
+def test_the_command_line_asks(addresses, tmp_path, capsys):
+    file = tmp_path / "dark.png"
+    file.write_bytes(tf.io.encode_png(np.full((4, 4, 1), 60, np.uint8)).numpy())
+    for address in addresses.values():
+        flags = ["--model", "small", "--address", address]
+        assert cli.main(["predict", str(file), *flags]) == 0
+        assert "like the training data (score" in capsys.readouterr().out
+        assert cli.main(["predict", str(file), *flags, "--json"]) == 0
+        row = json.loads(capsys.readouterr().out)
+        assert row["class"] in "01" and 0.5 <= row["probability"] <= 1
+    assert cli.main(["predict", str(tmp_path / "no.png"), "--model", "small"]) == 2
+    assert "There is no file" in capsys.readouterr().err
+
+
+def test_evaluate_measures_an_endpoint_over_rest(addresses, small, tmp_path, capsys):
+    flags = ["--dataset", small, "--attacks", "none", "--ood", "noise", "--out", str(tmp_path)]
+    assert cli.main(["evaluate", f"{addresses['rest']}/small", *flags]) == 0
+    assert "accuracy" in capsys.readouterr().out
