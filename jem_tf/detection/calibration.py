@@ -1,32 +1,42 @@
-"""Whether predictions are right, and whether a confidence of 80 % means right in 80 % of cases.
+"""Measures of classification and calibration, and temperature scaling.
 
+Not here: out-of-distribution detection (`threshold.py`).
 ECE = sum over bins of (share of rows in the bin) * |accuracy - mean confidence|.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import minimize_scalar
-from scipy.special import log_softmax, softmax
-from sklearn.metrics import confusion_matrix
+
+LOG_TEMPERATURE_BOUNDS = (-4.0, 4.0)  # of the search in `fit_temperature`
 
 
 @dataclass(frozen=True)
 class Classification:
-    """How well logits predict labels."""
+    """Accuracy, likelihood and Brier score of logits.
+
+    ```python
+    classification(model.predict(x), y).accuracy
+    ```
+    """
 
     rows: int
     accuracy: float
     nll: float  # nats
     brier: float  # sum of squares over classes, between 0 and 2
-    recall: list[float]  # for each class, nan where the labels have none of it
-    precision: list[float]  # nan where it was never predicted
+    recall: list[float]  # of each class; NaN for classes without a label
+    precision: list[float]  # of each class; NaN for classes that are never predicted
     confusion: list[list[int]]  # rows by label, columns by prediction
 
 
 @dataclass(frozen=True)
 class Reliability:
-    """Confidence against accuracy; one entry of the lists for each bin that has rows."""
+    """Confidence against accuracy; the lists have one entry for each bin that is not empty.
+
+    ```python
+    reliability(*confidence_of(logits, labels)).ece
+    ```
+    """
 
     ece: float
     mce: float  # the largest difference in any bin
@@ -36,21 +46,29 @@ class Reliability:
 
 
 @dataclass(frozen=True)
-class Selective:
-    """Error among the rows kept when the least confident are left to a person."""
+class RiskCoverage:
+    """Error rate among the most confident rows, for a growing share of the rows.
 
-    aurc: float  # area under risk against coverage
+    ```python
+    risk_coverage(*confidence_of(logits, labels)).aurc
+    ```
+    """
+
+    aurc: float  # area under the curve of risk against coverage
     coverage: list[float]
     risk: list[float]
 
 
 def classification(logits: np.ndarray, labels: np.ndarray) -> Classification:
-    """Accuracy, likelihood and Brier score, overall and by class; every row has a label."""
+    """Measure `logits` `[n, classes]` against `labels` `[n]`; every row must have a label."""
+    from scipy.special import log_softmax
+
     log_p = log_softmax(logits.astype(np.float64), axis=-1)
     classes, rows = log_p.shape[1], np.arange(len(labels))
-    p = np.exp(log_p)
-    p[rows, labels] -= 1.0
-    confusion = confusion_matrix(labels, log_p.argmax(-1), labels=np.arange(classes))
+    error = np.exp(log_p)
+    error[rows, labels] -= 1.0
+    confusion = np.zeros((classes, classes), np.int64)
+    np.add.at(confusion, (labels, log_p.argmax(-1)), 1)
     with np.errstate(invalid="ignore"):
         recall = confusion.diagonal() / confusion.sum(1)
         precision = confusion.diagonal() / confusion.sum(0)
@@ -58,7 +76,7 @@ def classification(logits: np.ndarray, labels: np.ndarray) -> Classification:
         len(labels),
         float(confusion.trace() / len(labels)),
         float(-log_p[rows, labels].mean()),
-        float((p**2).sum(1).mean()),
+        float((error**2).sum(1).mean()),
         recall.tolist(),
         precision.tolist(),
         confusion.tolist(),
@@ -66,14 +84,19 @@ def classification(logits: np.ndarray, labels: np.ndarray) -> Classification:
 
 
 def confidence_of(logits: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The largest probability of each row, and whether it was right to put it there."""
+    """Return the largest probability of each row, and whether that prediction is correct."""
+    from scipy.special import softmax
+
     return softmax(logits.astype(np.float64), axis=-1).max(-1), logits.argmax(-1) == labels
 
 
 def reliability(
-    confidence: np.ndarray, right: np.ndarray, bins: int = 15, adaptive: bool = False
+    confidence: np.ndarray, correct: np.ndarray, bins: int = 15, adaptive: bool = False
 ) -> Reliability:
-    """`bins` of equal width over [0, 1], or with equally many rows if `adaptive`."""
+    """Compare `confidence` `[n]` with the accuracy of `correct` `[n]` in each of `bins`.
+
+    The bins have equal width over [0, 1], or hold equally many rows if `adaptive`.
+    """
     if adaptive:
         index = np.empty(len(confidence), int)
         index[confidence.argsort(kind="stable")] = np.arange(len(confidence)) * bins
@@ -83,7 +106,7 @@ def reliability(
     count = np.bincount(index, minlength=bins)
     used = count > 0
     mean, accuracy = (
-        np.bincount(index, v, minlength=bins)[used] / count[used] for v in (confidence, right)
+        np.bincount(index, v, minlength=bins)[used] / count[used] for v in (confidence, correct)
     )
     gap, share = np.abs(accuracy - mean), count[used] / len(confidence)
     return Reliability(
@@ -95,29 +118,35 @@ def reliability(
     )
 
 
-def selective(confidence: np.ndarray, right: np.ndarray, points: int = 100) -> Selective:
-    """Risk against coverage, most confident rows first."""
-    wrong = ~right[np.argsort(-confidence, kind="stable")]
-    kept = np.arange(1, len(wrong) + 1)
-    risk = np.cumsum(wrong) / kept
-    shown = np.unique(np.linspace(0, len(wrong) - 1, points).astype(int))
-    return Selective(float(risk.mean()), (kept[shown] / len(wrong)).tolist(), risk[shown].tolist())
+def risk_coverage(confidence: np.ndarray, correct: np.ndarray, points: int = 100) -> RiskCoverage:
+    """Measure risk against coverage at up to `points` coverages, most confident rows first."""
+    wrong = ~correct[np.argsort(-confidence, kind="stable")]
+    covered = np.arange(1, len(wrong) + 1)
+    risk = np.cumsum(wrong) / covered
+    index = np.unique(np.linspace(0, len(wrong) - 1, points).astype(int))
+    coverage = covered[index] / len(wrong)
+    return RiskCoverage(float(risk.mean()), coverage.tolist(), risk[index].tolist())
 
 
 def fit_temperature(logits: np.ndarray, labels: np.ndarray) -> float:
-    """The temperature T that gives softmax(logits / T) the best likelihood."""
+    """Return the temperature T that maximises the likelihood of softmax(logits / T)."""
+    from scipy.optimize import minimize_scalar
+    from scipy.special import log_softmax
 
     def nll(log_t: float) -> float:
         log_p = log_softmax(logits.astype(np.float64) / np.exp(log_t), axis=-1)
         return -log_p[np.arange(len(labels)), labels].mean()
 
-    return float(np.exp(minimize_scalar(nll, bounds=(-4.0, 4.0), method="bounded").x))
+    return float(np.exp(minimize_scalar(nll, bounds=LOG_TEMPERATURE_BOUNDS, method="bounded").x))
 
 
-def cross_scaled(logits: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, list[float]]:
-    """Logits over the temperature fitted on the other half of the rows, and both temperatures.
+def scale_by_cross_fitting(
+    logits: np.ndarray, labels: np.ndarray
+) -> tuple[np.ndarray, list[float]]:
+    """Divide the logits of each half of the rows by the temperature fitted on the other half.
 
-    No row is scaled by a temperature that saw its label, so all rows can be measured.
+    Returns the scaled logits and both temperatures. No row is scaled by a temperature that was
+    fitted on its label, so that all rows can be used to measure the calibration.
     """
     scaled = logits.astype(np.float64)
     temperatures = []
