@@ -2,6 +2,6 @@
 
 import sys
 
-from jem_tf.cli import main
+from jem_tf_cli.command import main
 
 sys.exit(main())

@@ -1,7 +1,7 @@
-"""Products of models: what several energy-based models all find likely.
+"""Products of models: inputs that several energy-based models all find likely.
 
 Not here: the models. p(x) ~ prod_i p_i(x)^w_i, so energies add up, each with its weight, and one
-chain samples them together. No training is needed for a new combination.
+chain samples the product. A new combination needs no training.
 """
 
 import random
@@ -12,21 +12,21 @@ import numpy as np
 import tensorflow as tf
 
 from jem_tf import energy as maths
-from jem_tf.sampling.base import check_steps
+from jem_tf.checks import check_positive_integer
 
 
 class Composition:
-    """Several JEMs as one density; made by `compose`."""
+    """Several JEMs as one density; returned by `compose`."""
 
     def __init__(self, models: Sequence[Any], weights: Sequence[float]):
         self.models, self.weights = tuple(models), tuple(float(w) for w in weights)
 
     def energy(self, x: Any, labels: Any = None) -> np.ndarray:
         """The weighted sum of E(x), or of E(x, y) for a class of each model; `[n]`."""
-        chosen = self._labels(labels)
+        classes = self._labels(labels)
         return sum(
             w * model.energy(x, None if y is None else np.full(len(x), y))
-            for w, model, y in zip(self.weights, self.models, chosen)
+            for w, model, y in zip(self.weights, self.models, classes)
         )
 
     def sample(
@@ -34,24 +34,24 @@ class Composition:
     ) -> np.ndarray:
         """`n` samples that all models find likely, or likely for their class in `labels`.
 
-        Chains are those of the first model's sampler, from its start.
+        Chains use the sampler and the start of the first model.
         """
-        check_steps(steps)
-        chosen = self._labels(labels)
+        check_positive_integer("steps", steps)
+        label_of_model = self._labels(labels)
         first = self.models[0]
-        number = random.randint(0, 2**31 - 1) if seed is None else seed
-        start_seed, chain_seed = tf.unstack(tf.random.split(tf.constant([number, 0]), 2))
+        seed = random.randint(0, 2**31 - 1) if seed is None else seed
+        start_seed, chain_seed = tf.unstack(tf.random.split(tf.constant([seed, 0]), 2))
 
         @tf.function
         def run() -> tf.Tensor:
-            scale = first.start.scale
+            scale = first.input_range.scale
 
             def density(unit: tf.Tensor) -> tf.Tensor:
                 total = 0.0
-                for w, model, y in zip(self.weights, self.models, chosen):
+                for w, model, y in zip(self.weights, self.models, label_of_model):
                     logits = model.backbone(unit * scale, training=False)
-                    given = None if y is None else tf.fill([tf.shape(unit)[0]], y)
-                    total += w * maths.log_density(logits, given)
+                    classes = None if y is None else tf.fill([tf.shape(unit)[0]], y)
+                    total += w * maths.log_density(logits, classes)
                 return total
 
             x = first.start.draw(n, start_seed) / scale
@@ -81,7 +81,7 @@ class Composition:
 
 
 def compose(models: Sequence[Any], weights: Sequence[float] | None = None) -> Composition:
-    """Trained models as one: their energies are added, with `weights` (1 each).
+    """Combine trained models into one: their energies are added, with `weights` (default 1).
 
     ```python
     both = jem_tf.compose([parity, size], weights=[1.0, 0.5])
@@ -98,9 +98,11 @@ def compose(models: Sequence[Any], weights: Sequence[float] | None = None) -> Co
     if len(set(shapes)) > 1:
         raise ValueError(f"Models to compose must take the same inputs. Received: shapes {shapes}")
     for model in models:
-        if not model.start.adapted:
-            raise ValueError("A model to compose must know its data: `fit` or `adapt` it first.")
-    bounds = [[model.start[end].numpy() for end in ("low", "high")] for model in models]
+        if not model.input_range.adapted:
+            raise ValueError(
+                "A model to compose must know the range of its data: call `fit` or `adapt` first."
+            )
+    bounds = [model.input_range.numpy() for model in models]
     if any(not np.allclose(bounds[0], other, atol=1e-3) for other in bounds[1:]):
         raise ValueError(
             "Models to compose must take inputs of the same range. Received: "

@@ -46,32 +46,34 @@ def input_score(logits_fn: LogitsFn, x: tf.Tensor, y: tf.Tensor | None = None) -
 
 
 def gradient(function: Callable[[tf.Tensor], tf.Tensor], x: tf.Tensor) -> tf.Tensor:
-    """The gradient of `function`, one value for each row, by the rows of `x`."""
+    """The gradient of `function`, which returns a value for each row, with respect to `x`."""
     return value_and_gradient(function, x)[1]
 
 
 def value_and_gradient(
     function: Callable[[tf.Tensor], tf.Tensor], x: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """The values of `function`, one for each row of `x`, and their gradients by the rows."""
+    """The values of `function`, one for each row of `x`, and their gradient with respect to `x`."""
     with tf.GradientTape(watch_accessed_variables=False) as tape:
         tape.watch(x)
         value = function(x)
-    slope = tape.gradient(value, x)
-    if slope is None:
-        raise ValueError("The backbone has no gradient by its inputs, which must be real numbers.")
-    return value, slope
+    derivative = tape.gradient(value, x)
+    if derivative is None:
+        raise ValueError(
+            "The backbone has no gradient with respect to its inputs, which must be floats."
+        )
+    return value, derivative
 
 
 def gradient_norm(logits_fn: LogitsFn, x: tf.Tensor, scale: tf.Tensor | float = 1.0) -> tf.Tensor:
-    """||d log p(x) / dx||, `[batch]`; `scale` is the length of one unit of each input feature."""
-    return scored(logits_fn, x, scale)[2]
+    """||d log p(x) / dx||, `[batch]`; `scale` is the unit of each input feature."""
+    return logits_density_and_norm(logits_fn, x, scale)[2]
 
 
-def scored(
+def logits_density_and_norm(
     logits_fn: LogitsFn, x: tf.Tensor, scale: tf.Tensor | float = 1.0
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Logits, log density and gradient norm, all from one pass forth and back."""
+    """Logits, log density and gradient norm from one forward and backward pass."""
     with tf.GradientTape(watch_accessed_variables=False) as tape:
         tape.watch(x)
         logits = tf.cast(logits_fn(x), tf.float32)

@@ -1,6 +1,6 @@
-"""Checkpoints that are whole or not there: written aside, synced, renamed, and checked by sum.
+"""Checkpoint directories that are complete or absent: written aside, synced, renamed, checksummed.
 
-Not here: when to save, and what the state means (`resume.py`).
+Not here: when to save, and what the state means (`callbacks/resume.py`).
 A checkpoint is a numbered directory with `model.keras` and `state.json`.
 """
 
@@ -16,60 +16,60 @@ from typing import Any
 MODEL, STATE = "model.keras", "state.json"
 
 
-class Damaged(ValueError):
-    """A checkpoint is not what was written."""
+class CorruptCheckpoint(ValueError):
+    """A checkpoint differs from what was written."""
 
 
 def write(
-    directory: Path, save: Callable[[Path], Any], state: dict[str, Any], keep: int = 2
+    directory: Path, save_model: Callable[[Path], Any], state: dict[str, Any], keep: int = 2
 ) -> Path:
-    """Write the next checkpoint of `directory`, of which `keep` remain."""
+    """Write the next checkpoint of `directory` and delete all but the newest `keep`."""
     directory.mkdir(parents=True, exist_ok=True)
     number = max((int(path.name) for path in _numbered(directory)), default=0) + 1
-    place = directory / f"{number:06d}"
-    part = directory / f".{place.name}.part"
-    shutil.rmtree(part, ignore_errors=True)
-    part.mkdir()
+    checkpoint = directory / f"{number:06d}"
+    temporary = directory / f".{checkpoint.name}.part"
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir()
     try:
-        save(part / MODEL)
-        text = json.dumps({"state": state, "model": _sum_of(part / MODEL)})
-        (part / STATE).write_text(_sum(text.encode()) + "\n" + text + "\n")
-        for path in (part / MODEL, part / STATE, part):
+        save_model(temporary / MODEL)
+        text = json.dumps({"state": state, "model": _file_checksum(temporary / MODEL)})
+        (temporary / STATE).write_text(_checksum(text.encode()) + "\n" + text + "\n")
+        for path in (temporary / MODEL, temporary / STATE, temporary):
             _sync(path)
-        os.replace(part, place)
+        os.replace(temporary, checkpoint)
         _sync(directory)
     except BaseException:
-        shutil.rmtree(part, ignore_errors=True)
+        shutil.rmtree(temporary, ignore_errors=True)
         raise
     for old in _numbered(directory)[:-keep]:
         shutil.rmtree(old, ignore_errors=True)
-    return place
+    return checkpoint
 
 
-def read(place: Path) -> dict[str, Any]:
-    """The state of the checkpoint at `place`; `Damaged` if a byte of it is not as written."""
+def read(checkpoint: Path) -> dict[str, Any]:
+    """Return the state of `checkpoint`; raise `CorruptCheckpoint` if any byte has changed."""
     try:
-        checksum, text, _ = (place / STATE).read_text().split("\n")
-        if checksum != _sum(text.encode()):
-            raise Damaged(f"{STATE} has changed since it was written")
+        checksum, text, _ = (checkpoint / STATE).read_text().split("\n")
+        if checksum != _checksum(text.encode()):
+            raise CorruptCheckpoint(f"{STATE} has changed since it was written")
         content = json.loads(text)
-        if content["model"] != _sum_of(place / MODEL):
-            raise Damaged(f"{MODEL} has changed since it was written")
-    except Damaged:
+        if content["model"] != _file_checksum(checkpoint / MODEL):
+            raise CorruptCheckpoint(f"{MODEL} has changed since it was written")
+    except CorruptCheckpoint:
         raise
     except (OSError, ValueError, KeyError) as error:
-        raise Damaged(f"it cannot be read: {error}") from error
+        raise CorruptCheckpoint(f"it cannot be read: {error}") from error
     return content["state"]
 
 
 def newest(directory: Path) -> tuple[Path, dict[str, Any]] | None:
-    """The newest checkpoint that is whole, and its state; a warning for each that is not."""
-    for place in reversed(_numbered(directory)):
+    """Return the newest intact checkpoint and its state; warn about each corrupt one."""
+    for checkpoint in reversed(_numbered(directory)):
         try:
-            return place, read(place)
-        except Damaged as error:
+            return checkpoint, read(checkpoint)
+        except CorruptCheckpoint as error:
             warnings.warn(
-                f"Checkpoint {str(place)!r} is damaged ({error}): the one before it is used.",
+                f"Checkpoint {str(checkpoint)!r} is corrupt ({error}): using the one before it.",
                 stacklevel=2,
             )
     return None
@@ -81,11 +81,11 @@ def _numbered(directory: Path) -> list[Path]:
     return sorted(path for path in directory.iterdir() if path.name.isdigit())
 
 
-def _sum(content: bytes) -> str:
+def _checksum(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def _sum_of(path: Path) -> str:
+def _file_checksum(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

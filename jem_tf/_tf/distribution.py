@@ -1,7 +1,6 @@
-"""On which devices and machines to train: a strategy by name, from TF_CONFIG.
+"""Where to train: a `tf.distribute` strategy by name, with the workers of TF_CONFIG.
 
-Not here: what replicas exchange (`state.py`, `model.py`), how `fit` is led around Keras issue 20585
-(`fitting.py`).
+Not here: what replicas exchange (`state.py`, `replicas.py`).
 """
 
 import json
@@ -15,17 +14,18 @@ import tensorflow as tf
 from jem_tf.checks import check_known
 
 STRATEGIES = ("auto", "mirrored", "multi-worker", "none")
-LONGEST = 2**16  # bytes of settings that workers compare
-TASKS = ("chief", "worker")  # whose processes train; chief, or worker 0, writes
+TRAINING_TASKS = ("chief", "worker")  # task types that train; the chief, or worker 0, writes files
+MAX_SETTINGS_BYTES = 2**16  # that workers exchange to compare their settings
 
 
-def choose(name: str = "auto", timeout: float = 300.0) -> tf.distribute.Strategy:
-    """The strategy `name`; "auto" takes all workers of TF_CONFIG, else all GPUs, else one device.
+def choose_strategy(name: str = "auto", timeout: float = 300.0) -> tf.distribute.Strategy:
+    """Return the strategy `name`.
 
-    Waits for the other workers for `timeout` seconds.
+    "auto" takes all workers of TF_CONFIG if there are several, else all GPUs, else one device.
+    With several workers, wait up to `timeout` seconds until all of them are reachable.
     """
     if spans_workers(name):
-        _meet(_cluster() or {}, timeout)
+        _wait_for_workers(_read_tf_config() or {}, timeout)
         return tf.distribute.MultiWorkerMirroredStrategy()
     if name == "mirrored" or (name == "auto" and len(tf.config.list_physical_devices("GPU")) > 1):
         return tf.distribute.MirroredStrategy()
@@ -33,12 +33,12 @@ def choose(name: str = "auto", timeout: float = 300.0) -> tf.distribute.Strategy
 
 
 def spans_workers(name: str) -> bool:
-    """Whether the strategy `name` would take more than one process."""
+    """Whether the strategy `name` uses more than one process."""
     check_known("strategy", name, STRATEGIES)
-    cluster = _cluster() if name in ("auto", "multi-worker") else None
-    if name == "multi-worker" and cluster is None:
+    config = _read_tf_config() if name in ("auto", "multi-worker") else None
+    if name == "multi-worker" and config is None:
         raise ValueError("The strategy multi-worker needs TF_CONFIG with more than one worker.")
-    return cluster is not None
+    return config is not None
 
 
 def is_multi_worker(strategy: Any) -> bool:
@@ -50,39 +50,43 @@ def is_multi_worker(strategy: Any) -> bool:
     )
 
 
-def worker(strategy: Any) -> int:
-    """The number of this process among those of `strategy`; the first one is the chief."""
+def worker_index(strategy: Any) -> int:
+    """The index of this process among those of `strategy`; the chief has index 0."""
     if not is_multi_worker(strategy):
         return 0
     resolver = strategy.cluster_resolver
     return _tasks(strategy).index((resolver.task_type, resolver.task_id))
 
 
-def everyones(strategy: Any, settings: dict[str, Any]) -> list[dict[str, Any]]:
-    """The settings of each worker; returns when all of them have got here."""
+def gather_settings(strategy: Any, settings: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the settings of every worker, once all workers have called this."""
     text = json.dumps(settings).encode()
     if not is_multi_worker(strategy):
         return [json.loads(text)]
-    if len(text) > LONGEST:
-        raise ValueError(f"Settings of {len(text)} bytes are too long to compare.")
-    mine = tf.constant(list(text.ljust(LONGEST)), tf.int32)[tf.newaxis]
+    if len(text) > MAX_SETTINGS_BYTES:
+        raise ValueError(
+            f"Settings must have at most {MAX_SETTINGS_BYTES} bytes as JSON to be compared "
+            f"between workers. Received: {len(text)} bytes"
+        )
+    padded = tf.constant(list(text.ljust(MAX_SETTINGS_BYTES)), tf.int32)[tf.newaxis]
 
     @tf.function
-    def gathered() -> Any:
-        return strategy.run(lambda: tf.distribute.get_replica_context().all_gather(mine, axis=0))
+    def gather() -> Any:
+        return strategy.run(lambda: tf.distribute.get_replica_context().all_gather(padded, axis=0))
 
-    rows = strategy.experimental_local_results(gathered())[0].numpy()
-    replicas = len(rows) // len(_tasks(strategy))  # of a worker
-    return [json.loads(bytes(row.tolist())) for row in rows[::replicas]]
+    rows = strategy.experimental_local_results(gather())[0].numpy()
+    replicas_per_worker = len(rows) // len(_tasks(strategy))
+    return [json.loads(bytes(row.tolist())) for row in rows[::replicas_per_worker]]
 
 
 def _tasks(strategy: Any) -> list[tuple[str, int]]:
     spec = strategy.cluster_resolver.cluster_spec()
-    return [(kind, i) for kind in TASKS if kind in spec.jobs for i in range(spec.num_tasks(kind))]
+    kinds = [kind for kind in TRAINING_TASKS if kind in spec.jobs]
+    return [(kind, index) for kind in kinds for index in range(spec.num_tasks(kind))]
 
 
-def _cluster() -> dict[str, Any] | None:
-    """TF_CONFIG, checked; None without one, or with one process."""
+def _read_tf_config() -> dict[str, Any] | None:
+    """TF_CONFIG, checked; None if it is not set or names one process only."""
     text = os.environ.get("TF_CONFIG")
     if not text:
         return None
@@ -101,26 +105,26 @@ def _cluster() -> dict[str, Any] | None:
             'TF_CONFIG must be JSON such as {"cluster": {"worker": ["host:port", ...]}, '
             f'"task": {{"type": "worker", "index": 0}}}}: {error!r}. Received: {text[:500]}'
         ) from error
-    return config if len(_addresses(config)) > 1 else None
+    return config if len(_worker_addresses(config)) > 1 else None
 
 
-def _addresses(config: dict[str, Any] | None) -> list[str]:
-    jobs = (config or {}).get("cluster", {})
-    return [address for kind in TASKS for address in jobs.get(kind, ())]
+def _worker_addresses(config: dict[str, Any]) -> list[str]:
+    jobs = config.get("cluster", {})
+    return [address for kind in TRAINING_TASKS for address in jobs.get(kind, ())]
 
 
-def _meet(config: dict[str, Any], timeout: float) -> None:
-    """Wait until every worker is there; `ValueError` naming one that does not come.
+def _wait_for_workers(config: dict[str, Any], timeout: float) -> None:
+    """Wait until every worker is reachable; raise `ValueError` naming one that is not.
 
-    TensorFlow would wait without end. So that others can see this worker before TensorFlow
-    listens at its address, a plain socket does.
+    TensorFlow itself waits without a limit. A plain socket listens at this worker's address, so
+    that others can see the worker before TensorFlow listens there.
     """
     task = config["task"]
-    own = config["cluster"][task["type"]][task["index"]]
+    own_address = config["cluster"][task["type"]][task["index"]]
     deadline = time.monotonic() + timeout
-    with socket.create_server(("", _port(own)), backlog=128):
-        for address in _addresses(config):
-            while address != own:
+    with socket.create_server(("", _port(own_address)), backlog=128):
+        for address in _worker_addresses(config):
+            while address != own_address:
                 try:
                     host = address.rpartition(":")[0]
                     socket.create_connection((host, _port(address)), timeout=5.0).close()

@@ -1,7 +1,7 @@
-"""Random numbers that are pure functions of a seed: one seed for all rows, or one for each.
+"""Random numbers as pure functions of a seed: one seed for all rows, or one for each row.
 
-A seed for each row makes a row's numbers independent of the batch it is in, as a server that
-batches requests needs.
+With a seed for each row, the numbers of a row do not depend on the rest of its batch, as a server
+that batches requests needs.
 """
 
 from typing import Any
@@ -17,12 +17,12 @@ def fold_in(seed: tf.Tensor, data: Any) -> tf.Tensor:
 
 
 def normal(shape: Any, seed: tf.Tensor) -> tf.Tensor:
-    """Standard normal numbers of `shape`, whose first axis are the rows."""
+    """Standard normal numbers of `shape`, with rows on the first axis."""
     return _rows(tf.random.stateless_normal, shape, seed)
 
 
 def uniform(shape: Any, seed: tf.Tensor) -> tf.Tensor:
-    """Uniform numbers in [0, 1) of `shape`, whose first axis are the rows."""
+    """Uniform numbers in [0, 1) of `shape`, with rows on the first axis."""
     return _rows(tf.random.stateless_uniform, shape, seed)
 
 

@@ -1,7 +1,7 @@
-"""Activation normalisation (Kingma and Dhariwal 2018): scale * (x + loc), a pair for each channel.
+"""Activation normalisation (Kingma and Dhariwal 2018): scale * (x + loc) for each channel.
 
-Not here: statistics of batches. The pair is a weight like others, and starts so that the first
-rows of the data have mean 0 and deviation 1.
+Both are ordinary weights. They are initialised such that the first rows of the data have mean 0 and
+standard deviation 1.
 """
 
 from typing import Any
@@ -9,12 +9,19 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from jem_tf._tf.private import flatten_layers
+
 
 @keras.saving.register_keras_serializable("jem_tf")
 class ActNorm(keras.layers.Layer):
-    """`scale * (x + loc)`; `initialise` learns where they start from data."""
+    """`scale * (x + loc)`; `initialise_actnorm` chooses the first values from data.
 
-    learning = False  # whether the next rows decide
+    ```python
+    keras.Sequential([keras.layers.Conv2D(8, 3), ActNorm()])
+    ```
+    """
+
+    initialising = False  # whether the next call sets the weights from its inputs
 
     def build(self, input_shape: Any) -> None:
         channels = (input_shape[-1],)
@@ -23,7 +30,7 @@ class ActNorm(keras.layers.Layer):
         self.initialized = self.add_weight((), "zeros", name="initialized", trainable=False)
 
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
-        if self.learning:
+        if self.initialising:
             mean, variance = tf.nn.moments(inputs, list(range(len(inputs.shape) - 1)))
             self.loc.assign(-mean)
             self.scale.assign(1.0 / (tf.sqrt(variance) + 1e-6))
@@ -31,13 +38,13 @@ class ActNorm(keras.layers.Layer):
         return self.scale * (inputs + self.loc)
 
 
-def initialise(model: keras.Model, rows: tf.Tensor) -> None:
-    """Fit each `ActNorm` of `model` that has not seen data yet to `rows`, eagerly."""
-    layers = [x for x in model._flatten_layers() if isinstance(x, ActNorm)]
-    waiting = [x for x in layers if float(x.initialized) == 0.0]
-    for layer in waiting:
-        layer.learning = True
-    if waiting:
+def initialise_actnorm(model: keras.Model, rows: tf.Tensor) -> None:
+    """Initialise each `ActNorm` of `model` that is not yet initialised from `rows`, eagerly."""
+    layers = [x for x in flatten_layers(model) if isinstance(x, ActNorm)]
+    pending = [x for x in layers if float(x.initialized) == 0.0]
+    for layer in pending:
+        layer.initialising = True
+    if pending:
         model(rows, training=False)
-    for layer in waiting:
-        layer.learning = False
+    for layer in pending:
+        layer.initialising = False

@@ -1,7 +1,8 @@
-"""Callbacks for `fit`: trainings that go on, heal themselves, and show what they learn."""
+"""Callbacks for `fit`: runs that resume, recover from divergence, and show their progress."""
 
 from jem_tf.callbacks.guard import DivergenceGuard
-from jem_tf.callbacks.resume import Interrupted, Resume
+from jem_tf.callbacks.progress import EpochLine
+from jem_tf.callbacks.resume import Resume, TrainingInterrupted
 from jem_tf.callbacks.samples import SampleGrid
 
-__all__ = ["DivergenceGuard", "Interrupted", "Resume", "SampleGrid"]
+__all__ = ["DivergenceGuard", "EpochLine", "Resume", "SampleGrid", "TrainingInterrupted"]

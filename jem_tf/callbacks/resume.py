@@ -1,6 +1,6 @@
-"""A training that is stopped goes on as if nothing had happened.
+"""Resumes an interrupted run, bit for bit.
 
-Not here: the files of a checkpoint (`checkpoints.py`), what a step does (`model.py`).
+Not here: the files of a checkpoint (`_tf/checkpoints.py`), what a step does (`model/jem.py`).
 """
 
 import signal
@@ -15,44 +15,43 @@ from typing import Any
 import keras
 import numpy as np
 
-from jem_tf._tf import checkpoints
-from jem_tf._tf import distribution as distribute
+from jem_tf._tf import checkpoints, distribution, private
 
-WORKERS_STEPS = 200  # between two checkpoints of a training with more than one worker
+MULTI_WORKER_STEPS = 200  # between two checkpoints with more than one worker
 
 
-class Interrupted(KeyboardInterrupt):
-    """Training was stopped by a signal; `checkpoint` is where it goes on."""
+class TrainingInterrupted(KeyboardInterrupt):
+    """Training was stopped by a signal; it can be resumed from `checkpoint`."""
 
     def __init__(self, checkpoint: Path | None, epoch: int, batch: int, number: int):
         self.checkpoint = checkpoint
         self.exit_code = 128 + number
-        where = "no checkpoint could be written" if checkpoint is None else f"saved {checkpoint}"
-        super().__init__(f"Stopped after step {batch} of epoch {epoch + 1}: {where}")
+        saved = "no checkpoint could be written" if checkpoint is None else f"saved {checkpoint}"
+        super().__init__(f"Stopped after step {batch} of epoch {epoch + 1}: {saved}")
 
 
 class Resume(keras.callbacks.Callback):
-    """Saves a training, and goes on from its last checkpoint as if nothing had happened.
+    """Saves checkpoints, and resumes from the newest one.
 
     ```python
-    model.fit(rows, epochs=10, callbacks=[Resume("checkpoints")])    # the same to begin and go on
+    model.fit(rows, epochs=10, callbacks=[Resume("checkpoints")])    # both to start and to resume
     ```
 
     A checkpoint holds weights, optimizer, averaged weights, chains, counters, the metrics of the
-    epoch so far and the history. On one CPU device the weights are then, bit for bit, those of a
-    training that was never stopped, if the order of the data depends on the epoch only: use
+    current epoch and the history. On one CPU device the weights of a resumed run are, bit for bit,
+    those of a run without interruption, if the order of the data depends on the epoch only: use
     `Dataset.epochs(first=resume.epoch)` of `jem_tf.data`, or data that is not shuffled.
 
-    SIGTERM and Ctrl-C save after the step, and raise `Interrupted`; a second one stops at once. A
-    damaged checkpoint is noticed, and the one before it used. With more than one worker, the first
-    one writes, all read, and they save every `steps` steps (200 unless told), as their clocks
-    differ; a signal then stops without saving.
+    SIGTERM and Ctrl-C save after the current step, and raise `TrainingInterrupted`; a second signal
+    stops at once. A corrupt checkpoint is detected, and the one before it is used. With more than
+    one worker, the chief writes and all workers read. They save every `steps` steps (default 200),
+    as their clocks differ; a signal then stops without saving.
 
     Args:
         directory: of the checkpoints.
-        seconds: time between two of them; longer where saving would take more than 3 % of it.
-        steps: or steps between them.
-        keep: how many remain.
+        seconds: time between two checkpoints; longer if saving took more than 3 % of it.
+        steps: number of steps between two checkpoints, instead of `seconds`.
+        keep: number of checkpoints to keep.
     """
 
     def __init__(
@@ -70,33 +69,34 @@ class Resume(keras.callbacks.Callback):
             )
         self.directory = Path(directory)
         self.seconds, self.steps, self.keep = seconds, steps, keep
-        self._found = checkpoints.newest(self.directory)
-        self._state = self._found[1] if self._found else {}
+        checkpoint = checkpoints.newest(self.directory)
+        self._checkpoint = checkpoint[0] if checkpoint else None
+        self._state = checkpoint[1] if checkpoint else {}
         self.history: list[dict[str, Any]] = list(self._state.get("history", ()))
         self._position = (self.epoch, self._state.get("batch", 0))
         self._skipping = False
         self._signal: int | None = None
-        self._before: dict[int, Any] = {}
+        self._previous_handlers: dict[int, Any] = {}
         self._pause = seconds
 
     @property
     def epoch(self) -> int:
-        """The epoch that training begins with: 0, or that of the checkpoint."""
+        """The first epoch of this run: 0, or that of the checkpoint."""
         return self._state.get("epoch", 0)
 
     def on_train_begin(self, logs: Any = None) -> None:
-        if self._found is not None:
-            self._restore(self._found[0])
-            self.model._initial_epoch = self.epoch  # as Keras' BackupAndRestore does it
+        if self._checkpoint is not None:
+            self._restore(self._checkpoint)
+            private.set_initial_epoch(self.model, self.epoch)
         self._saved, self._unsaved = time.monotonic(), 0
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGTERM, signal.SIGINT):
-                self._before[number] = signal.signal(number, self._on_signal)
+                self._previous_handlers[number] = signal.signal(number, self._on_signal)
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        if self._found is None or epoch != self.epoch:
+        if self._checkpoint is None or epoch != self.epoch:
             return
-        for row in self.history:  # of the epochs before
+        for row in self.history:  # of earlier epochs
             self.model.history.epoch.append(int(row["epoch"]))
             for name, value in row.items():
                 if name != "epoch":
@@ -119,22 +119,22 @@ class Resume(keras.callbacks.Callback):
         self._save_if_due(last=epoch + 1 == self.params.get("epochs"))
 
     def on_train_end(self, logs: Any = None) -> None:
-        self.model._initial_epoch = None
+        private.set_initial_epoch(self.model, None)
         self._restore_signals()
 
     def _save_if_due(self, last: bool = False) -> None:
-        together = distribute.is_multi_worker(self.model.distribute_strategy)
-        steps = WORKERS_STEPS if together and self.steps is None else self.steps
-        long_ago = time.monotonic() - self._saved >= self._pause
-        due = long_ago if steps is None else self._unsaved >= steps
+        multi_worker = distribution.is_multi_worker(self.model.distribute_strategy)
+        steps = MULTI_WORKER_STEPS if multi_worker and self.steps is None else self.steps
+        timed_out = time.monotonic() - self._saved >= self._pause
+        due = timed_out if steps is None else self._unsaved >= steps
         stop = self._signal is not None
-        place = self.save() if due or last or (stop and not together) else None
+        checkpoint = self.save() if due or last or (stop and not multi_worker) else None
         if self._signal is not None:
             self.on_train_end()
-            raise Interrupted(place, *self._position, self._signal)
+            raise TrainingInterrupted(checkpoint, *self._position, self._signal)
 
     def save(self) -> Path | None:
-        """Write a checkpoint; None, and a warning, if that is not possible."""
+        """Write a checkpoint and return its path; warn and return None if that is not possible."""
         begin = time.monotonic()
         epoch, batch = self._position
         state = {
@@ -145,46 +145,49 @@ class Resume(keras.callbacks.Callback):
             "history": self.history,
             "replicas": self.model.distribute_strategy.num_replicas_in_sync,
         }
-        place = None
+        checkpoint = None
         try:
-            place = self._write(state)
-        except (OSError, RuntimeError) as error:  # h5py raises either: training is worth more
+            checkpoint = self._write(state)
+        except (OSError, RuntimeError) as error:  # h5py raises either; training must not stop
             warnings.warn(
                 f"No checkpoint could be written to {str(self.directory)!r}: {error}. Training "
-                "goes on, and the last checkpoint is as it was.",
+                "continues, and the last checkpoint is unchanged.",
                 stacklevel=2,
             )
         self._saved, self._unsaved = time.monotonic(), 0
         self._pause = max(self.seconds, 33.0 * (self._saved - begin))
-        return place
+        return checkpoint
 
     def _write(self, state: dict[str, Any]) -> Path | None:
         model = self.model
         buffer = getattr(model, "buffer", None)
         with nullcontext() if buffer is None else buffer.gathered():
-            if distribute.worker(model.distribute_strategy) > 0:
+            if distribution.worker_index(model.distribute_strategy) > 0:
                 return None
             return checkpoints.write(self.directory, model.save, state, self.keep)
 
-    def _restore(self, place: Path) -> None:
+    def _restore(self, checkpoint: Path) -> None:
         model = self.model
         with model.distribute_strategy.scope():
             model.optimizer.build(model.trainable_variables)
         try:
-            model.load_weights(place / checkpoints.MODEL)
+            model.load_weights(checkpoint / checkpoints.MODEL)
         except (ValueError, KeyError) as error:
-            raise ValueError(f"{str(place)!r} is a checkpoint of another model: {error}") from error
+            raise ValueError(
+                f"{str(checkpoint)!r} is a checkpoint of another model: {error}"
+            ) from error
         _assign(self._seeds(), self._state["seeds"])
         replicas = model.distribute_strategy.num_replicas_in_sync
         if replicas != self._state["replicas"]:
             warnings.warn(
-                f"The checkpoint is of {self._state['replicas']} replicas, there are {replicas} "
-                "now: chains are dealt to them anew, and training goes on, but not bit for bit.",
+                f"The checkpoint was written by {self._state['replicas']} replicas, and there are "
+                f"{replicas} now: chains are redistributed, and training continues, but not bit "
+                "for bit.",
                 stacklevel=2,
             )
 
     def _skip(self, batches: int) -> None:
-        """Let the data of the next `batches` steps pass, and bring their metrics back."""
+        """Skip the data of the next `batches` steps, and restore their metrics."""
         model = self.model
         step = model.train_function
         calls = batches // model.steps_per_execution
@@ -195,8 +198,7 @@ class Resume(keras.callbacks.Callback):
             nonlocal done, logs
             data = [next(iterator) for _ in range(model.steps_per_execution)]
             if not done:
-                if model._compile_metrics is not None and not model._compile_metrics.built:
-                    model._symbolic_build(data_batch=data[0])
+                private.build_compiled_metrics(model, data[0])
                 _assign(self._metrics(), self._state["metrics"])
                 logs = model.get_metrics_result()
             done += 1
@@ -211,20 +213,20 @@ class Resume(keras.callbacks.Callback):
 
     def _seeds(self) -> list[Any]:
         """The random counters of layers such as dropout, which Keras does not save."""
-        known = {id(v) for v in (*self.model.weights, *self._metrics())}
-        return [v for v in self.model.variables if id(v) not in known]
+        saved = {id(v) for v in (*self.model.weights, *self._metrics())}
+        return [v for v in self.model.variables if id(v) not in saved]
 
     def _on_signal(self, number: int, frame: Any) -> None:
-        self._restore_signals()  # the next one is not for us
+        self._restore_signals()  # a second signal has its default effect
         if any(f.f_code.co_name == "fit" for f, _ in traceback.walk_stack(frame)):
             self._signal = number
-        else:  # an error has ended `fit` without a word to its callbacks
+        else:  # an error has ended `fit` without calling its callbacks
             signal.raise_signal(number)
 
     def _restore_signals(self) -> None:
-        for number, handler in self._before.items():
+        for number, handler in self._previous_handlers.items():
             signal.signal(number, handler)
-        self._before = {}
+        self._previous_handlers = {}
 
 
 def _assign(variables: list[Any], values: list[Any]) -> None:

@@ -1,4 +1,4 @@
-"""Pictures of the chains while they learn: the loss does not tell what samples look like."""
+"""Pictures of the chains during training: the loss does not show what samples look like."""
 
 from pathlib import Path
 from typing import Any
@@ -8,11 +8,11 @@ import numpy as np
 import tensorflow as tf
 
 from jem_tf import pictures
-from jem_tf._tf.state import components
+from jem_tf._tf.state import replica_components
 
 
 class SampleGrid(keras.callbacks.Callback):
-    """Draws chains of a `JEM`'s buffer at the ends of epochs.
+    """Draws chains of the buffer of a `JEM` at the end of epochs.
 
     ```python
     model.fit(x, y, callbacks=[SampleGrid("chains", every=5, tensorboard="logs")])
@@ -22,7 +22,7 @@ class SampleGrid(keras.callbacks.Callback):
         directory: of the PNG files, `epoch-0005.png` and so on.
         every: epochs between two of them.
         count: chains in a picture.
-        tensorboard: a directory of TensorBoard logs that gets the pictures too.
+        tensorboard: a directory of TensorBoard logs to which the pictures are written as well.
     """
 
     def __init__(
@@ -44,15 +44,14 @@ class SampleGrid(keras.callbacks.Callback):
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         if (epoch + 1) % self.every:
             return
-        start = self.model.start
-        low, high = (components(start[name])[0].numpy() for name in ("low", "high"))
+        low, high = self.model.input_range.numpy()
         if low.ndim != 3:
             raise ValueError(f"Only images can be drawn. The inputs have shape {low.shape}.")
-        chains = components(self.model.buffer["chains"])[0][: self.count].numpy()
+        chains = replica_components(self.model.buffer["chains"])[0][: self.count].numpy()
         images = (chains - low) * (2.0 / np.maximum(high - low, 1e-6)) - 1.0
         self.directory.mkdir(parents=True, exist_ok=True)
         pictures.save_grid(images, 10, self.directory / f"epoch-{epoch + 1:04d}.png")
         if self._writer is not None:
-            shown = np.asarray(pictures.grid(images, 10))
+            pixels = np.asarray(pictures.grid(images, 10))
             with self._writer.as_default():
-                tf.summary.image("chains", shown.reshape(1, *shown.shape[:2], -1), epoch + 1)
+                tf.summary.image("chains", pixels.reshape(1, *pixels.shape[:2], -1), epoch + 1)

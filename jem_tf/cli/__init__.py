@@ -1,5 +1,4 @@
-"""The `jem-tf` command."""
+"""What each command of `jem-tf` does: calls the library, prints.
 
-from jem_tf.cli.parser import main
-
-__all__ = ["main"]
+Not here: flags and their help (`jem_tf_cli/`).
+"""

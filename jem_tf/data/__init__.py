@@ -1,4 +1,4 @@
-"""What to train and test on, and what does not belong with it."""
+"""Data sets to train and test on, and out-of-distribution sets for them."""
 
 from jem_tf.data.dataset import Dataset
 from jem_tf.data.sources import UnknownDataset, class_names, load, resizes

@@ -1,4 +1,4 @@
-"""A classification set: its splits, in batches, in epochs, in memory.
+"""A classification data set: its splits, in batches, in epochs, in memory.
 
 Not here: where it comes from (`sources.py`), anything about models. Images are `[height, width,
 channels]`, labels integers.
@@ -10,13 +10,15 @@ from dataclasses import dataclass
 import numpy as np
 import tensorflow as tf
 
+from jem_tf.data import augmentation
+
 SPLITS = ("train", "validation", "test")
-SHUFFLED = 50_000  # rows that wait in memory to be drawn
+SHUFFLE_ROWS = 50_000  # rows in the shuffle buffer, at most
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """A classification set: rows `(x, y)` to train on, to choose and calibrate by, to test on.
+    """A classification data set: rows `(x, y)` for training, for validation, and for the test.
 
     ```python
     digits = data.load("digits")
@@ -36,36 +38,38 @@ class Dataset:
     def batches(
         self, split: str, batch_size: int, seed: int | None = None, augment: bool | str = False
     ) -> tf.data.Dataset:
-        """Batches of a split, shuffled if there is a `seed`, cropped and flipped if
-        `augment`, or only cropped if that is "crop"."""
+        """Batches of a split, shuffled if there is a `seed`, cropped and flipped if `augment` is
+        True, only cropped if it is "crop"."""
         rows = self._split(split)
         if seed is not None:
-            rows = rows.shuffle(min(len(rows), SHUFFLED), seed=seed)
+            rows = rows.shuffle(min(len(rows), SHUFFLE_ROWS), seed=seed)
         if augment:
-            rows = rows.enumerate().map(_cropped(seed or 0, augment is True), tf.data.AUTOTUNE)
-        return _shared(rows.batch(batch_size))
+            rows = rows.enumerate().map(_augment(seed or 0, augment is True), tf.data.AUTOTUNE)
+        return _prefetch(rows.batch(batch_size))
 
     def epochs(
         self, batch_size: int, seed: int, first: int = 0, augment: bool | str = False
     ) -> tf.data.Dataset:
-        """Training batches of epoch `first` and all that follow, for `fit` with
-        `steps_per_epoch`: what an epoch holds is a function of `seed` and its number, so that
-        a training can go on in another process."""
+        """Training batches of epoch `first` and all later ones, for `fit` with `steps_per_epoch`.
 
-        window = min(len(self.train), SHUFFLED)
+        The content of an epoch depends on `seed` and its number only, so that a run can be
+        resumed in another process.
+        """
+
+        window = min(len(self.train), SHUFFLE_ROWS)
 
         def epoch(number: tf.Tensor) -> tf.data.Dataset:
             key = seed * 1_000_003 + number
             rows = _shuffled(self.train, window, key)
             if augment:
-                rows = rows.enumerate().map(_cropped(key, augment is True), tf.data.AUTOTUNE)
+                rows = rows.enumerate().map(_augment(key, augment is True), tf.data.AUTOTUNE)
             return rows.batch(batch_size)
 
         numbers = tf.data.Dataset.range(first, np.iinfo(np.int64).max)
-        return _shared(numbers.flat_map(epoch))
+        return _prefetch(numbers.flat_map(epoch))
 
     def arrays(self, split: str, limit: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """`limit` rows in memory, spread evenly over the split, which may be in order of class."""
+        """`limit` rows in memory, spread evenly over the split, which may be ordered by class."""
         rows = self._split(split)
         if limit is not None:
             rows = rows.shard(stride(int(rows.cardinality()), limit), 0).take(limit)
@@ -80,20 +84,20 @@ class Dataset:
 
 
 def stride(total: int, limit: int) -> int:
-    """One row in so many gives `limit` rows from all over `total` (negative: unknown)."""
+    """The stride that takes about `limit` rows evenly from `total` (negative: unknown)."""
     return max(1, total // limit)
 
 
-def _shared(batches: tf.data.Dataset) -> tf.data.Dataset:
-    """`batches` read ahead; of which, with more than one worker, each takes its rows."""
+def _prefetch(batches: tf.data.Dataset) -> tf.data.Dataset:
+    """Prefetch `batches`; with more than one worker, each takes its share of the rows."""
     options = tf.data.Options()
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
     return batches.prefetch(tf.data.AUTOTUNE).with_options(options)
 
 
 def _shuffled(rows: tf.data.Dataset, window: int, key: tf.Tensor) -> tf.data.Dataset:
-    """`rows.shuffle(window, key)`, which takes no tensor as its seed where the global seed is 0,
-    and makes the order depend on the global seed."""
+    """Like `rows.shuffle(window, key)`, which does not accept a tensor as its seed if the global
+    seed is 0, and whose order depends on the global seed."""
     spec = rows.element_spec
     parts = tf.nest.flatten(spec)
     variant = tf.raw_ops.ShuffleDataset(
@@ -108,14 +112,11 @@ def _shuffled(rows: tf.data.Dataset, window: int, key: tf.Tensor) -> tf.data.Dat
     return tf.data.experimental.from_variant(variant, spec)
 
 
-def _cropped(seed: int | tf.Tensor, flip: bool) -> Callable:
-    """The paper's augmentation: a crop after reflecting 4 pixels at the border, and a flip."""
+def _augment(seed: int | tf.Tensor, flip: bool) -> Callable:
+    """A map of enumerated rows: each image is cropped by its own seed."""
 
     def augment(index: tf.Tensor, row: tuple) -> tuple[tf.Tensor, tf.Tensor]:
         x, y = row
-        key = tf.stack([tf.cast(seed, tf.int64), index])
-        padded = tf.pad(x, [[4, 4], [4, 4], [0, 0]], "REFLECT")
-        crop = tf.image.stateless_random_crop(padded, x.shape, key)
-        return (tf.image.stateless_random_flip_left_right(crop, key) if flip else crop), y
+        return augmentation.crop(x, tf.stack([tf.cast(seed, tf.int64), index]), flip), y
 
     return augment

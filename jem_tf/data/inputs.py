@@ -1,6 +1,6 @@
-"""What users pass to `fit` and `adapt`: looked at before training, checked, and described.
+"""What users pass to `fit` and `adapt`: read before training, checked, and summarised.
 
-Not here: loading data sets (`data.py`).
+Not here: loading data sets (`sources.py`).
 """
 
 import itertools
@@ -14,9 +14,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-ROWS = 10_000  # about as many rows are kept to fit chain starts; the range is over all
-BATCHES = 64  # batches of a stream that `fit` looks at by itself
-BYTES = 2**28  # and the memory that either may take
+NUM_ROWS = 10_000  # rows kept to fit chain starts, about; the range is that of all rows
+MAX_BATCHES = 64  # batches of a stream that `fit` reads by itself
+MAX_BYTES = 2**28  # of the rows kept, and of the batches read
 
 _ONE_HOT = "One-hot labels must have {} columns, one for each class. Received: labels of shape {}"
 _INTEGERS = (
@@ -27,7 +27,7 @@ _INTEGERS = (
 
 @dataclass(frozen=True)
 class Summary:
-    """What was seen of a data set."""
+    """What `summarise` learned about a data set: some rows, the range of all, the largest batch."""
 
     x: np.ndarray
     y: np.ndarray | None
@@ -61,26 +61,26 @@ def unpack(item: Any) -> tuple[Any, Any, Any]:
 
 
 def summarise(batches: Iterable[tuple[Any, Any]], classes: int) -> Summary:
-    """See every batch: check it, learn the range, and keep rows from all over the data."""
+    """Check every batch, learn the range, and keep rows spread evenly over the data."""
     kept: list[tuple[np.ndarray, np.ndarray]] = []
     low = high = None
-    seen = count = batch = 0
+    total = count = batch = 0
     stride = 1  # one row in `stride` is kept; doubled whenever there are too many
     for x, y in batches:
         x = np.asarray(x)
-        check_rows(x, first_row=seen)
+        check_rows(x, first_row=total)
         if not len(x):
             continue
-        labels = np.full(len(x), -1) if y is None else check_labels(np.asarray(y), classes, seen)
+        labels = np.full(len(x), -1) if y is None else check_labels(np.asarray(y), classes, total)
         axes = tuple(range(x.ndim - 1))
         below, above = x.min(axes), x.max(axes)
         low = below if low is None else np.minimum(low, below)
         high = above if high is None else np.maximum(high, above)
-        chosen = slice(-seen % stride, None, stride)
+        chosen = slice(-total % stride, None, stride)
         kept.append((np.asarray(x[chosen], np.float32), labels[chosen]))
         count += len(kept[-1][1])
-        seen, batch, dtype = seen + len(x), max(batch, len(x)), x.dtype
-        if count > 2 * min(ROWS, max(1, BYTES // (4 * x[0].size))):
+        total, batch, dtype = total + len(x), max(batch, len(x)), x.dtype
+        if count > 2 * min(NUM_ROWS, max(1, MAX_BYTES // (4 * x[0].size))):
             rows, labels = (np.concatenate(part)[::2] for part in zip(*kept))
             kept, count, stride = [(rows, labels)], len(labels), 2 * stride
     if low is None or high is None:
@@ -92,7 +92,7 @@ def summarise(batches: Iterable[tuple[Any, Any]], classes: int) -> Summary:
 
 
 def check_rows(x: np.ndarray, first_row: int = 0) -> None:
-    """Raise `ValueError` naming the first row of `x` that is not finite numbers."""
+    """Raise `ValueError` naming the first row of `x` that has a non-finite value."""
     if x.dtype.kind not in "fiub" and x.dtype != tf.bfloat16.as_numpy_dtype:
         raise ValueError(f"Inputs must be numbers. Received: dtype {x.dtype}, shape {x.shape}")
     if x.ndim < 2:
@@ -107,9 +107,9 @@ def check_rows(x: np.ndarray, first_row: int = 0) -> None:
 
 
 def check_shape(shape: tuple[Any, ...], expected: tuple[Any, ...]) -> None:
-    """Raise `ValueError` unless rows of `shape` are what the backbone takes."""
-    same = len(shape) == len(expected) and all(b is None or a == b for a, b in zip(shape, expected))
-    if not same:
+    """Raise `ValueError` unless rows of `shape` fit the inputs of the backbone."""
+    fits = len(shape) == len(expected) and all(b is None or a == b for a, b in zip(shape, expected))
+    if not fits:
         raise ValueError(
             f"Inputs must have the shape [batch, {', '.join(map(str, expected))}] of the "
             f"backbone's. Received: rows of shape {tuple(shape)}"
@@ -117,7 +117,7 @@ def check_shape(shape: tuple[Any, ...], expected: tuple[Any, ...]) -> None:
 
 
 def check_labels(y: np.ndarray, classes: int, first_row: int = 0) -> np.ndarray:
-    """`y` as integers `[batch]` with -1 for unlabelled rows; `ValueError` if it cannot be."""
+    """Return `y` as integers `[batch]`, -1 for unlabelled rows; raise `ValueError` if it is not."""
     if y.ndim == 2 and y.shape[1] == 1:
         y = y[:, 0]
     if y.ndim == 2:
@@ -126,9 +126,9 @@ def check_labels(y: np.ndarray, classes: int, first_row: int = 0) -> np.ndarray:
         return np.where(y.sum(1) > 0, y.argmax(1), -1)
     if y.ndim != 1 or y.dtype.kind not in "iu":
         raise ValueError(_INTEGERS.format(y.dtype, y.shape))
-    wrong = (y < -1) | (y >= classes)
-    if wrong.any():
-        bad = int(np.flatnonzero(wrong)[0])
+    invalid = (y < -1) | (y >= classes)
+    if invalid.any():
+        bad = int(np.flatnonzero(invalid)[0])
         raise ValueError(
             f"Labels must be between 0 and {classes - 1}, or -1 for unlabelled rows. "
             f"Received: {y[bad]} in row {first_row + bad}"
@@ -137,24 +137,27 @@ def check_labels(y: np.ndarray, classes: int, first_row: int = 0) -> np.ndarray:
 
 
 def look_ahead(x: Any, batches: int) -> tuple[Iterator[tuple[Any, Any]], Any]:
-    """The first `batches` of the stream `x` (fewer if they are large), and `x` as it was."""
-    seen: list[Any] = []
+    """Return the first `batches` of the stream `x`, fewer if they are large, and `x` itself.
+
+    An iterator is returned as another one that yields the same items from the beginning.
+    """
+    items: list[Any] = []
     stream = x
     if isinstance(x, keras.utils.PyDataset):
         stream = (x[i] for i in range(len(x)))
     size = 0
     for item in itertools.islice(stream, batches):
-        seen.append(item)
+        items.append(item)
         size += np.asarray(unpack(item)[0]).nbytes
-        if size > BYTES:
+        if size > MAX_BYTES:
             break
-    # Only an iterator cannot begin again by itself.
-    again = (item for item in itertools.chain(seen, x)) if isinstance(x, Iterator) else x
-    return (unpack(item)[:2] for item in seen), again
+    # Only an iterator cannot start again by itself.
+    restarted = (item for item in itertools.chain(items, x)) if isinstance(x, Iterator) else x
+    return (unpack(item)[:2] for item in items), restarted
 
 
 def targets_of(y: tf.Tensor | None, classes: int) -> tuple[tf.Tensor, tf.Tensor]:
-    """Labels with a plain shape, and as rows of probabilities `[batch, classes]`, in the graph."""
+    """Labels without an extra axis, and as probabilities `[batch, classes]`, in the graph."""
     if y is None:
         raise ValueError("JEM needs labels `y`; mark unlabelled rows with -1. Received: y=None")
     if len(y.shape) == 2 and y.shape[1] == 1:
@@ -177,7 +180,7 @@ def targets_of(y: tf.Tensor | None, classes: int) -> tuple[tf.Tensor, tf.Tensor]
 def batches_per_epoch(
     x: Any, batch_size: int, steps_per_epoch: int | None, validation_split: float
 ) -> int | None:
-    """How many batches `fit` will draw in an epoch; None if that cannot be known."""
+    """How many batches `fit` will draw in an epoch; None if that is unknown."""
     if steps_per_epoch is not None:
         return steps_per_epoch
     if not is_stream(x):

@@ -1,6 +1,6 @@
-"""Sets that do not belong with a data set, for models to notice.
+"""Out-of-distribution sets for a data set.
 
-Not here: how well they do (`evaluation/ood.py`).
+Not here: how well a model detects them (`evaluation/measures/detection.py`).
 """
 
 from typing import Any
@@ -22,21 +22,21 @@ def load(
     data_dir: str | None = None,
     resize: bool = False,
 ) -> Any:
-    """`n` inputs that do not belong with `like`, in its shape and range; `[n, ...]` float32.
+    """Load `n` inputs that are out of distribution for `like`, in its shape and range; float32.
 
-    "noise" is uniform, "constant" has one value a channel, "interpolations" are midpoints of two
-    test rows of different classes, "patches" are pieces of natural photographs; any other name
-    is a data set, whose images must have the shape of `like`'s or are given it by `resize`.
+    "noise" is uniform, "constant" has one value per channel, "interpolations" are midpoints of two
+    test rows of different classes, "patches" are parts of natural photographs. Any other name is
+    a data set, whose images must have the shape of those of `like`, or are resized if `resize`.
     """
     rng = np.random.default_rng(seed)
     x, y = like.arrays("test", max(n, 1000))
     if name == "constant" and len(like.shape) == 1:
-        raise ValueError("There is no `constant` set of vectors: it would be noise.")
+        raise ValueError("There is no `constant` set for vectors: it would be noise.")
     if name in ("noise", "constant"):
         shape = (n, *like.shape) if name == "noise" else (n, *[1] * (x.ndim - 2), like.shape[-1])
         axes = tuple(range(x.ndim - 1))
-        drawn = rng.uniform(x.min(axes), x.max(axes), shape)
-        return np.broadcast_to(drawn, (n, *like.shape)).astype(np.float32)
+        values = rng.uniform(x.min(axes), x.max(axes), shape)
+        return np.broadcast_to(values, (n, *like.shape)).astype(np.float32)
     if name == "interpolations":
         first = rng.integers(len(x), size=n)
         second = np.array([rng.choice(np.flatnonzero(y != y[i])) for i in first])
@@ -47,7 +47,7 @@ def load(
             f"images, of shape {like.shape}. Received: {name!r}"
         )
     if name == "patches":
-        return _in_range(_patches(like.shape, n, rng), like.pixel_range)
+        return _to_range(_patches(like.shape, n, rng), like.pixel_range)
     size = (
         like.shape[0]
         if resize and like.shape[0] == like.shape[1] and sources.resizes(name)
@@ -62,7 +62,7 @@ def load(
             f"{name} has inputs of shape {other.shape[1:]}, {like.name} {like.shape}: resize them "
             "with --resize (resize=True)."
         )
-    return _in_range(_in_shape(other, like.shape), like.pixel_range)
+    return _to_range(_to_shape(other, like.shape), like.pixel_range)
 
 
 def companions(like: Dataset) -> tuple[str, ...]:
@@ -73,7 +73,7 @@ def companions(like: Dataset) -> tuple[str, ...]:
 
 
 def _patches(shape: tuple[int, ...], n: int, rng: np.random.Generator) -> np.ndarray:
-    """Squares of scikit-learn's photographs, from 8 pixels to a third of a photo wide."""
+    """Square patches of scikit-learn's photographs, from 8 pixels to a third of a photo."""
     from sklearn.datasets import load_sample_images
 
     photos = load_sample_images().images
@@ -84,16 +84,16 @@ def _patches(shape: tuple[int, ...], n: int, rng: np.random.Generator) -> np.nda
         top, left = (rng.integers(limit - side) for limit in photo.shape[:2])
         patch = photo[top : top + side, left : left + side]
         patches[i] = tf.image.resize(patch, shape[:2], method="area")
-    return _in_shape(patches / 127.5 - 1.0, shape)
+    return _to_shape(patches / 127.5 - 1.0, shape)
 
 
-def _in_range(x: np.ndarray, pixel_range: tuple[float, float]) -> np.ndarray:
-    """Images in [-1, 1] between the numbers for black and white."""
+def _to_range(x: np.ndarray, pixel_range: tuple[float, float]) -> np.ndarray:
+    """Images in [-1, 1], scaled to the values of black and white in `pixel_range`."""
     low, high = pixel_range
     return np.clip((low + (x + 1.0) * ((high - low) / 2.0)).astype(np.float32), low, high)
 
 
-def _in_shape(x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+def _to_shape(x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     """Images resized, and their channels averaged or repeated, to `shape`."""
     if x.shape[1:3] != shape[:2]:
         x = tf.image.resize(x, shape[:2], antialias=True).numpy()

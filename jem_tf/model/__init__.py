@@ -1,5 +1,6 @@
-"""The model."""
+"""The model: `JEM`, and `load` for models that were saved."""
 
 from jem_tf.model.jem import JEM
+from jem_tf.model.loading import load
 
-__all__ = ["JEM"]
+__all__ = ["JEM", "load"]

@@ -9,56 +9,73 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from jem_tf._tf.state import components, sum_replicas
+from jem_tf._tf.replicas import sum_over_replicas
+from jem_tf._tf.state import State, replica_components
+from jem_tf.sampling import InputRange
 
 VITALS = (
     "gap",  # log density of the samples less that of the data, in nats
-    "trusted",  # share of the samples that count in the loss
+    "trusted",  # mean weight of the samples in the loss, between 0 and 1
     "climbing",  # share of chains that end above their start
-    "displacement",  # how far they move in a training step, a value, in half ranges of the data
-    "extent",  # root mean square of the samples, in half ranges from the middle of the data's
+    "displacement",  # root mean square change of a value in a training step, in half ranges
+    "extent",  # root mean square of the samples, in half ranges from the middle of the range
     "gradient_norm",
     "cross_entropy",
 )
 WINDOW = 50.0  # steps over which they are averaged
 
 
-class Watching(keras.Model):
-    """What `JEM` knows about its own health."""
+class Health:
+    """The vital signs of a model in training.
 
-    progress: Any
-    start: Any
+    ```python
+    model.health.vitals()["gap"]      # mean over about the last 50 training steps
+    ```
+
+    Args:
+        progress: where the means are kept, so that they are saved with the model.
+        input_range: the range of the inputs.
+    """
+
+    def __init__(self, progress: State, input_range: InputRange):
+        self._progress, self._input_range = progress, input_range
+        progress.assign(skipped=np.int64(0))  # steps with non-finite gradients, not applied
+        self.reset()
 
     def vitals(self) -> dict[str, float]:
         """Means over about the last 50 training steps."""
-        values = components(self.progress["vitals"])[0].numpy()
+        values = replica_components(self._progress["vitals"])[0].numpy()
         return dict(zip(VITALS, values.tolist()))
 
-    def forget_vitals(self) -> None:
-        """Begin the means anew."""
-        self.progress.assign(vitals=np.zeros(len(VITALS), np.float32), watched=np.float32(0))
+    def reset(self) -> None:
+        """Restart the means."""
+        self._progress.assign(vitals=np.zeros(len(VITALS), np.float32), watched=np.float32(0))
 
-    def _finite(self, gradients: list[Any]) -> tuple[list[Any], tf.Tensor]:
-        """`gradients`, and their norm; zeros if one of them, on any replica, is not finite."""
+    def make_finite(
+        self, gradients: list[Any], optimizer: keras.optimizers.Optimizer
+    ) -> tuple[list[Any], tf.Tensor]:
+        """Return `gradients` and their norm; zeros if any gradient on any replica is non-finite."""
         squares = tf.square(tf.linalg.global_norm([g for g in gradients if g is not None]))
-        norm = tf.sqrt(sum_replicas(squares))
-        fine = tf.math.is_finite(norm)
-        self.progress["skipped"].assign_add(tf.cast(~fine, tf.int64))
-        if isinstance(self.optimizer, keras.optimizers.LossScaleOptimizer):
-            return gradients, norm  # which has to see them, and leaves such steps out itself
-        zero = [g if g is None else tf.where(fine, g, tf.zeros_like(g)) for g in gradients]
-        return zero, norm
+        norm = tf.sqrt(sum_over_replicas(squares))
+        finite = tf.math.is_finite(norm)
+        self._progress["skipped"].assign_add(tf.cast(~finite, tf.int64))
+        if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
+            return gradients, norm  # it must see non-finite gradients, and skips the step itself
+        zeroed = [g if g is None else tf.where(finite, g, tf.zeros_like(g)) for g in gradients]
+        return zeroed, norm
 
-    def watch(self, samples: tf.Tensor, **values: tf.Tensor) -> None:
-        """Take the vital signs of a step into the means."""
-        low, high = self.start["low"], self.start["high"]
-        unit = (samples - (low + high) / 2.0) / self.start.scale
+    def record(self, samples: tf.Tensor, **values: tf.Tensor) -> None:
+        """Add the vital signs of a step to their means."""
+        unit = (samples - self._input_range.middle) / self._input_range.scale
         squares, count = tf.unstack(
-            sum_replicas(tf.stack([tf.reduce_sum(unit**2), tf.cast(tf.size(unit), tf.float32)]))
+            sum_over_replicas(
+                tf.stack([tf.reduce_sum(unit**2), tf.cast(tf.size(unit), tf.float32)])
+            )
         )
         values["extent"] = tf.sqrt(tf.math.divide_no_nan(squares, count))
-        now = tf.stack([tf.cast(values.get(name, 1.0), tf.float32) for name in VITALS])
-        vitals, watched = self.progress["vitals"], self.progress["watched"]
-        rate = 1.0 / tf.minimum(watched + 1.0, WINDOW)
-        vitals.assign(tf.where(tf.math.is_finite(now), vitals + rate * (now - vitals), vitals))
-        watched.assign_add(1.0)
+        current = tf.stack([tf.cast(values.get(name, 1.0), tf.float32) for name in VITALS])
+        means, steps = self._progress["vitals"], self._progress["watched"]
+        rate = 1.0 / tf.minimum(steps + 1.0, WINDOW)
+        updated = means + rate * (current - means)
+        means.assign(tf.where(tf.math.is_finite(current), updated, means))
+        steps.assign_add(1.0)

@@ -3,6 +3,7 @@
 from typing import Any
 
 from jem_tf.checks import check_known
+from jem_tf.objectives.base import Batch, Objective, Terms
 from jem_tf.objectives.cross_entropy import CrossEntropy
 from jem_tf.objectives.dual_adversarial import DualAdversarial
 from jem_tf.objectives.factored import Factored
@@ -12,7 +13,6 @@ from jem_tf.objectives.hdge import HDGE
 from jem_tf.objectives.igebm import IGEBM
 from jem_tf.objectives.joint import Joint
 from jem_tf.objectives.nce import NCE
-from jem_tf.objectives.objective import Batch, Objective, Terms
 
 OBJECTIVES = {
     "joint": Joint,
@@ -27,7 +27,7 @@ OBJECTIVES = {
 
 
 def get(objective: str | Objective | None, **options: Any) -> Objective:
-    """An objective by its name, made with `options`; or itself."""
+    """Return the objective of this name, created with `options`; an `Objective` as it is."""
     if isinstance(objective, Objective):
         return objective
     name = "joint" if objective is None else objective

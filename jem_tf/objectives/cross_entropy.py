@@ -2,11 +2,16 @@
 
 import keras
 
-from jem_tf.objectives.objective import Objective
+from jem_tf.objectives.base import Objective
 
 
 @keras.saving.register_keras_serializable("jem_tf")
 class CrossEntropy(Objective):
-    """No density is learned; energies and scores are those that any classifier has."""
+    """Learns no density; energies and scores are those that any classifier has.
+
+    ```python
+    JEM(backbone, objective="cross_entropy")
+    ```
+    """
 
     needs_labels = True

@@ -1,7 +1,7 @@
 """A normalising flow (RealNVP): a distribution with samples and an exact density, as a Keras layer.
 
-Not here: what it is for (`nce.py`, `fce.py`). Affine couplings of TensorFlow Probability, whose
-shifts and scales are small Keras networks.
+Not here: the objectives that use it (`nce.py`, `fce.py`). The couplings are those of TensorFlow
+Probability; their shifts and scales are small Keras networks.
 """
 
 from typing import Any
@@ -15,14 +15,21 @@ from jem_tf._tf.state import State
 
 @keras.saving.register_keras_serializable("jem_tf")
 class Flow(State):
-    """RealNVP over flattened inputs, first fitted to data by its likelihood.
+    """RealNVP over flattened inputs, fitted to data by maximum likelihood.
+
+    ```python
+    flow = Flow(steps=1000)
+    flow.adapt(x)                    # x [rows, ...]
+    flow.draw(64, seed=(1, 2))
+    flow.log_density(x)              # normalised
+    ```
 
     Args:
-        couplings: how many layers, which change one half of the values in turn.
-        width: of the hidden layers.
+        couplings: number of coupling layers; each changes one half of the values.
+        width: units of the hidden layers.
         steps, batch_size, learning_rate: of the fit.
-        floor: noise added to the data in it, in half ranges: without, values that are always
-            the same would have an infinite density.
+        floor: standard deviation of the noise added to the data in the fit, in half ranges.
+            Without noise, constant values would have an infinite density.
     """
 
     def __init__(
@@ -53,15 +60,15 @@ class Flow(State):
 
     @property
     def flow_weights(self) -> list[Any]:
-        """What is learned, by whoever holds the flow."""
+        """The weights, for the objective that trains the flow."""
         return [weight for network in self.networks for weight in network.weights]
 
     @property
     def adapted(self) -> bool:
         return "middle" in self
 
-    def adapt(self, x: np.ndarray, y: Any = None, classes: int = 0, bounds: Any = None) -> None:
-        """Fit to rows `x`."""
+    def adapt(self, x: np.ndarray, y: Any = None, classes: int = 0) -> None:
+        """Fit the flow to rows `x`; labels are not used."""
         rows = x.reshape(len(x), -1).astype(np.float32)
         if rows.shape[1] < 2:
             raise ValueError(f"A flow needs two values or more. Received: shape {x.shape[1:]}")
@@ -71,30 +78,30 @@ class Flow(State):
         size = np.sqrt(rows.var(0) + (floor * half) ** 2)
         shape = np.asarray(x.shape[1:], np.int32)
         self.assign(middle=rows.mean(0), size=size.astype(np.float32), shape=shape)
-        self._make()
+        self._create_networks()
         self._fit(rows, (floor * half).astype(np.float32))
 
     def build_from_config(self, config: dict[str, Any]) -> None:
         pass
 
-    def _make(self) -> None:
-        """The couplings' networks, for the inputs that `adapt` has seen."""
+    def _create_networks(self) -> None:
+        """Create the networks of the couplings, for inputs of the adapted shape."""
         d, width = self["middle"].shape[0], self.settings["width"]
         self._static_shape = tuple(int(n) for n in self["shape"].numpy())
         keep = d // 2
         for i in range(self.settings["couplings"]):
-            taken = keep if i % 2 == 0 else d - keep
+            num_inputs = keep if i % 2 == 0 else d - keep
             seed = self.settings["seed"] + 10 * i
             seeds = [keras.initializers.GlorotUniform(seed + j) for j in (0, 1)]
             network = keras.Sequential(
                 [
-                    keras.Input((taken,)),
+                    keras.Input((num_inputs,)),
                     keras.layers.Dense(width, "silu", kernel_initializer=seeds[0]),
                     keras.layers.Dense(width, "silu", kernel_initializer=seeds[1]),
-                    keras.layers.Dense(2 * (d - taken), kernel_initializer="zeros"),
+                    keras.layers.Dense(2 * (d - num_inputs), kernel_initializer="zeros"),
                 ]
             )
-            network.trainable = False  # by the optimizer of a model that holds the flow
+            network.trainable = False  # the optimizer of the model must not train the flow
             self.networks.append(network)
 
     def _distribution(self) -> Any:
@@ -104,10 +111,10 @@ class Flow(State):
         d = self["middle"].shape[0]
         layers = [bijectors.Shift(self["middle"]), bijectors.Scale(self["size"])]
         for i, network in enumerate(self.networks):
-            taken = d // 2 if i % 2 == 0 else d - d // 2
+            num_inputs = d // 2 if i % 2 == 0 else d - d // 2
             layers.append(
                 bijectors.RealNVP(
-                    num_masked=taken if i % 2 == 0 else -taken,
+                    num_masked=num_inputs if i % 2 == 0 else -num_inputs,
                     shift_and_log_scale_fn=_coupling(network),
                 )
             )
@@ -115,7 +122,7 @@ class Flow(State):
         return distributions.TransformedDistribution(base, bijectors.Chain(layers))
 
     def draw(self, n: Any, seed: Any, labels: Any = None) -> tf.Tensor:
-        """`n` samples, through which gradients reach the flow."""
+        """Draw `n` samples; gradients flow back to the weights of the flow."""
         flat = self._distribution().sample(n, seed=tf.convert_to_tensor(seed))
         return tf.reshape(flat, [n, *self._static_shape])
 
@@ -138,8 +145,8 @@ class Flow(State):
         def step(index: tf.Tensor) -> None:
             seeds = tf.random.split(tf.stack([self.settings["seed"], index]), 2)
             size = [self.settings["batch_size"]]
-            chosen = tf.random.stateless_uniform(size, seeds[0], 0, count, tf.int32)
-            x = tf.gather(data, chosen)
+            indices = tf.random.stateless_uniform(size, seeds[0], 0, count, tf.int32)
+            x = tf.gather(data, indices)
             x += noise * tf.random.stateless_normal(tf.shape(x), seeds[1])
             with tf.GradientTape() as tape:
                 tape.watch([weight.value for weight in weights])
@@ -148,14 +155,14 @@ class Flow(State):
             optimizer.apply_gradients(zip(gradients, weights))
 
         strategy = tf.distribute.get_strategy()
-        together = tf.function(lambda index: strategy.run(step, (index,)))  # the same on each
+        run_step = tf.function(lambda index: strategy.run(step, (index,)))  # the same on each
         for index in tf.range(self.settings["steps"]):
-            together(index)
+            run_step(index)
 
     def load_own_variables(self, store: Any) -> None:
         super().load_own_variables(store)
         if not self.networks:
-            self._make()  # before Keras loads their weights
+            self._create_networks()  # before Keras loads their weights
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), **self.settings}

@@ -1,14 +1,14 @@
-"""IGEBM (Du and Mordatch, 2019): an energy-based model alone, with no classifier in the loss."""
+"""IGEBM (Du and Mordatch, 2019): an energy-based model without a classifier in the loss."""
 
 from typing import Any
 
 import keras
 
-from jem_tf.objectives.sampled import Chains
+from jem_tf.objectives.sampled import SampledObjective
 
 
 @keras.saving.register_keras_serializable("jem_tf")
-class IGEBM(Chains):
+class IGEBM(SampledObjective):
     """An energy-based model of inputs, of p(x) or of p(x | y), with small energies.
 
     ```python
@@ -17,9 +17,10 @@ class IGEBM(Chains):
     ```
 
     Args:
-        conditional: learn p(x | y); else labels are not used, and single logits mean nothing.
-        energy_penalty: their regularisation of energies, weight 1 there, for networks with spectral
-            norm; smaller here.
+        conditional: learn p(x | y). Otherwise labels are not used, and single logits have no
+            meaning.
+        energy_penalty: the regularisation of energies in their paper, where its weight is 1, for
+            networks with spectral norm. The default here is smaller.
     """
 
     classifies = False

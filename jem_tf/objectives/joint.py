@@ -2,11 +2,11 @@
 
 import keras
 
-from jem_tf.objectives.sampled import Chains
+from jem_tf.objectives.sampled import SampledObjective
 
 
 @keras.saving.register_keras_serializable("jem_tf")
-class Joint(Chains):
+class Joint(SampledObjective):
     """Cross-entropy, and the marginal p(x) by contrast with its own samples.
 
     ```python

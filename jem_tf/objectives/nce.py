@@ -1,9 +1,9 @@
 """Noise-contrastive estimation (Gutmann and Hyvarinen, 2012): a density with its Z.
 
-    log p(x) = log sum_y exp f(x)[y] - c,   c = log Z learned as a number
-    D(x) = sigmoid(log p(x) - log q(x)) tells data from noise of the known density q
+    log p(x) = log sum_y exp f(x)[y] - c,   c = log Z is a learned scalar
+    D(x) = sigmoid(log p(x) - log q(x)) discriminates data from noise of the known density q
 
-Where D cannot do better, p is the density of the data, normalised.
+When D is optimal, p is the density of the data, normalised.
 """
 
 from typing import Any
@@ -12,12 +12,14 @@ import keras
 import tensorflow as tf
 
 from jem_tf import energy as maths
-from jem_tf.objectives.objective import Batch, Objective, Terms, mean_over_replicas, penalty
-from jem_tf.sampling.starts import GaussianMixture
+from jem_tf._tf.replicas import mean_share
+from jem_tf.checks import check_not_negative
+from jem_tf.objectives.base import Batch, Objective, Terms, TrainingModel, regularisation
+from jem_tf.sampling.starts import ChainStart, GaussianMixture
 
 
-class _Number(keras.layers.Layer):
-    """One number that is learned."""
+class _Scalar(keras.layers.Layer):
+    """One learned number."""
 
     def __init__(self, **kwargs: Any):
         super().__init__(**kwargs)
@@ -27,7 +29,7 @@ class _Number(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable("jem_tf")
 class NCE(Objective):
-    """Cross-entropy, and telling data from noise; `model.log_density(x)` is normalised then.
+    """Cross-entropy, and discriminating data from noise; makes `model.log_density(x)` available.
 
     ```python
     JEM(backbone, objective=NCE())                                  # a Gaussian for each class
@@ -35,18 +37,17 @@ class NCE(Objective):
     ```
 
     Args:
-        noise: what data is told from, fitted to the data: `GaussianMixture` with a `floor`, or
-            `Flow`. The nearer to the data, the more is learned.
-        weight: of telling them apart, beside cross-entropy.
+        noise: the noise distribution, which is fitted to the data: `GaussianMixture` with a
+            `floor`, or `Flow`. The closer it is to the data, the more is learned.
+        weight: of the discrimination, beside cross-entropy.
     """
 
-    logged = ("generative_loss", "told_apart")
+    logged = ("generative_loss", "discriminator_accuracy")
     normalised = True
 
     def __init__(self, noise: Any = None, weight: float = 1.0, **kwargs: Any):
         super().__init__(**kwargs)
-        if not weight >= 0:
-            raise ValueError(f"`weight` must not be negative. Received: weight={weight!r}")
+        check_not_negative(weight=weight)
         self.noise = GaussianMixture(floor=0.1) if noise is None else noise
         for method in ("adapt", "draw", "log_density"):
             if not callable(getattr(self.noise, method, None)):
@@ -55,47 +56,42 @@ class NCE(Objective):
                     f"known, such as GaussianMixture(floor=0.1) or Flow(). Received: {noise!r}"
                 )
         self.weight = float(weight)
-        self._log_z = _Number(name="log_z")
+        self._log_z = _Scalar(name="log_z")
 
     @property
     def log_z(self) -> tf.Tensor:
         return tf.convert_to_tensor(self._log_z.value)
 
-    def prepare(self, model: Any, summary: Any) -> None:
+    def prepare(self, model: TrainingModel, summary: Any) -> None:
         if self.noise.adapted:
             return
-        self.noise.adapt(summary.x, summary.y, model.num_classes, summary.bounds)
+        if isinstance(self.noise, ChainStart):
+            self.noise.input_range = model.input_range
+        self.noise.adapt(summary.x, summary.y, model.num_classes)
         x = tf.cast(summary.x[:1000], tf.float32)
         f = maths.log_density(model.logits(x))
-        # Where p would be q on average: else many steps would go by until c is large enough.
+        # p = q on average. From 0, c would take many steps to become large enough.
         self._log_z.value.assign(tf.reduce_mean(f - self.noise.log_density(x)))
 
-    def contrast(self, model: Any, batch: Batch, seeds: list[tf.Tensor]) -> Any:
-        """Noise, as many rows as data."""
+    def negatives(self, model: TrainingModel, batch: Batch, seeds: list[tf.Tensor]) -> Any:
+        """Draw noise, as many rows as data."""
         return self.noise.draw(tf.shape(batch.x)[0], seeds[0])
 
-    def loss(self, model: Any, batch: Batch, x: tf.Tensor, contrast: Any) -> Terms:
+    def loss(self, model: TrainingModel, batch: Batch, x: tf.Tensor, negatives: Any) -> Terms:
         n = tf.shape(x)[0]
-        both = tf.concat([x, contrast], axis=0)
+        both = tf.concat([x, negatives], axis=0)
         f = model.logits(both)
-        logits = f[:n] if model.one_pass else model.classified(x)
-        clf, mean = self.cross_entropy(model, batch, logits)
-        ahead = self.ahead(f, both)
-        wrong = self.wrong(ahead, n)
-        weight = tf.concat([batch.weight, tf.ones([tf.shape(contrast)[0]])], axis=0)
-        part = 2.0 * mean_over_replicas(wrong, weight)
-        right = tf.cast(tf.concat([ahead[:n] > 0, ahead[n:] <= 0], axis=0), tf.float32)
-        model.log(weight, generative_loss=2.0 * wrong, told_apart=right)
-        loss = clf + self.weight * part + penalty(model)
-        return Terms(loss, logits, {"cross_entropy": mean})
+        logits = f[:n] if model.one_pass else model.classifier_logits(x)
+        classification, cross_entropy = self.cross_entropy(model, batch, logits)
+        log_ratio = self.log_ratio(f, both)
+        weight = tf.concat([batch.weight, tf.ones([tf.shape(negatives)[0]])], axis=0)
+        logistic = discriminate(model, log_ratio, n, weight)
+        loss = classification + self.weight * logistic + regularisation(model)
+        return Terms(loss, logits, {"cross_entropy": cross_entropy})
 
-    def ahead(self, logits: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
+    def log_ratio(self, logits: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
         """log p(x) - log q(x), the logit of x being data."""
         return maths.log_density(logits) - self.log_z - self.noise.log_density(x)
-
-    def wrong(self, ahead: tf.Tensor, n: tf.Tensor) -> tf.Tensor:
-        """-log of the probability given to what rows are: the first `n` data, the others noise."""
-        return tf.nn.softplus(tf.concat([-ahead[:n], ahead[n:]], axis=0))
 
     def get_config(self) -> dict[str, Any]:
         noise = keras.saving.serialize_keras_object(self.noise)
@@ -105,3 +101,21 @@ class NCE(Objective):
     def from_config(cls, config: dict[str, Any]) -> "NCE":
         noise = keras.saving.deserialize_keras_object(config["noise"])
         return cls(**{**config, "noise": noise})
+
+
+def discriminate(
+    model: TrainingModel, scores: tf.Tensor, n: tf.Tensor, weight: tf.Tensor
+) -> tf.Tensor:
+    """This replica's share of the logistic loss between data and negatives, logged.
+
+    `scores` are logits of being data: the first `n` rows are data, the others negatives.
+    """
+    losses = logistic_losses(scores, n)
+    correct = tf.cast(tf.concat([scores[:n] > 0, scores[n:] <= 0], axis=0), tf.float32)
+    model.log(weight, generative_loss=2.0 * losses, discriminator_accuracy=correct)
+    return 2.0 * mean_share(losses, weight)
+
+
+def logistic_losses(scores: tf.Tensor, n: tf.Tensor) -> tf.Tensor:
+    """-log of the probability of the true kind: the first `n` rows are data, the others not."""
+    return tf.nn.softplus(tf.concat([-scores[:n], scores[n:]], axis=0))

@@ -10,7 +10,8 @@ import keras
 import tensorflow as tf
 
 from jem_tf._tf.randomness import fold_in
-from jem_tf.sampling.base import LogDensityFn, Sampler, mean
+from jem_tf._tf.replicas import mean_or_zero
+from jem_tf.sampling.base import LogDensityFn, Sampler
 
 
 @keras.saving.register_keras_serializable("jem_tf")
@@ -44,7 +45,7 @@ class MALA(Sampler):
         steps: int | tf.Tensor | None = None,
         step_size: tf.Tensor | float | None = None,
     ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
-        """Run `steps` updates from `x`; the ends of the chains and the share accepted."""
+        """Run `steps` updates from `x`; return the ends of the chains and the acceptance rate."""
         from tensorflow_probability.python.mcmc import MetropolisAdjustedLangevinAlgorithm
 
         def kernel(index: tf.Tensor) -> MetropolisAdjustedLangevinAlgorithm:
@@ -59,20 +60,21 @@ class MALA(Sampler):
 
         total, origin = self.steps if steps is None else steps, x
 
-        def chains() -> tuple[tf.Tensor, tf.Tensor]:
-            start = tf.constant(0)
-            _, moved, _, accepted = tf.while_loop(
+        def run_chains() -> tuple[tf.Tensor, tf.Tensor]:
+            first = tf.constant(0)
+            _, ends, _, accepted = tf.while_loop(
                 lambda index, *_: index < total,
                 body,
-                (start, x, kernel(start).bootstrap_results(x), tf.constant(0.0)),
+                (first, x, kernel(first).bootstrap_results(x), tf.constant(0.0)),
                 parallel_iterations=1,
             )
-            return moved, accepted / tf.cast(total, tf.float32)
+            return ends, accepted / tf.cast(total, tf.float32)
 
-        # A replica may get no rows of the last batch, which TFP's kernel does not take.
-        x, acceptance = tf.cond(tf.shape(x)[0] > 0, chains, lambda: (x, tf.constant(0.0)))
-        return x, {"acceptance": acceptance, "displacement": tf.sqrt(mean((x - origin) ** 2))}
+        # A replica may get no rows of the last batch. TFP's kernel does not accept that.
+        x, acceptance = tf.cond(tf.shape(x)[0] > 0, run_chains, lambda: (x, tf.constant(0.0)))
+        displacement = tf.sqrt(mean_or_zero((x - origin) ** 2))
+        return x, {"acceptance": acceptance, "displacement": displacement}
 
-    def tune(self, step_size: tf.Tensor, _: tf.Tensor, stats: dict[str, tf.Tensor]) -> tf.Tensor:
-        """The next step size: larger when more proposals than the optimum are accepted."""
+    def tune(self, step_size: tf.Tensor, gap: tf.Tensor, stats: dict[str, tf.Tensor]) -> tf.Tensor:
+        """Return a larger step size if more proposals than the optimum are accepted."""
         return self.bounded(step_size, 0.1 * (stats["acceptance"] - self.target_acceptance))

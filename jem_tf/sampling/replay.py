@@ -1,8 +1,8 @@
-"""The replay buffer B of Algorithm 1: chains that go on from where they stopped.
+"""The replay buffer B of Algorithm 1: chains that continue from where they stopped.
 
-Not here: the chains' updates (`sampling/`).
-A slot's mean age in SGLD steps is training steps x batch x steps / capacity: a buffer too large
-for the training budget stays noise, whatever the loss says.
+Not here: the updates of chains (`sgld.py`, `mala.py`).
+The mean age of a slot in sampler steps is training steps x batch x steps / capacity. A buffer that
+is too large for the training budget stays noise, whatever the loss says.
 """
 
 from typing import Any, NamedTuple
@@ -13,14 +13,15 @@ import tensorflow as tf
 
 from jem_tf._tf.randomness import fold_in
 from jem_tf._tf.state import CHUNK, State
-from jem_tf.sampling.starts import Uniform
+from jem_tf.checks import check_positive_integer
+from jem_tf.sampling.starts import ChainStart
 
-PAPER_CAPACITY = 10_000
-VISITS = 200  # draws of a slot over a run, after which short runs showed clear samples
+MAX_AUTO_CAPACITY = 10_000  # the paper's
+TARGET_VISITS = 200  # draws of a slot over a run, after which short runs showed clear samples
 
 
 class Draw(NamedTuple):
-    """Chains taken from the buffer, and what is needed to put them back."""
+    """Chains drawn from the buffer, and what is needed to write them back."""
 
     x: tf.Tensor
     slots: tf.Tensor
@@ -39,9 +40,9 @@ class ReplayBuffer(State):
     ```
 
     Args:
-        capacity: slots on each replica; None chooses so that each is drawn about 200 times in
-            the training, at most 10 000.
-        reinit_probability: the chance that a drawn chain starts anew.
+        capacity: slots on each replica. None chooses a capacity such that each slot is drawn
+            about 200 times during training, at most 10 000.
+        reinit_probability: the probability that a drawn chain is restarted.
         per_class: give each slot a class, in equal shares.
     """
 
@@ -55,10 +56,8 @@ class ReplayBuffer(State):
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
-        if capacity is not None and (not hasattr(capacity, "__index__") or capacity < 1):
-            raise ValueError(
-                f"`capacity` must be None or a positive integer. Received: capacity={capacity!r}"
-            )
+        if capacity is not None:
+            check_positive_integer("capacity", capacity, "None or a positive integer")
         if not 0.0 <= reinit_probability <= 1.0:
             raise ValueError(
                 "`reinit_probability` must be between 0 and 1. "
@@ -73,31 +72,34 @@ class ReplayBuffer(State):
         """Whether the buffer holds chains."""
         return "chains" in self
 
-    def start_anew(
-        self, start: Uniform, seed: tf.Tensor, batch: int, steps: int | None, classes: int
+    def initialise(
+        self, start: ChainStart, seed: tf.Tensor, batch: int, steps: int | None, classes: int
     ) -> None:
-        """Fill every replica's buffer from `start`, for `steps` draws of `batch` if known."""
+        """Fill the buffer of every replica from `start`.
+
+        The training will draw `batch` chains in each of `steps` steps, or of an unknown number.
+        """
         capacity = self.capacity or capacity_for(steps, batch)
         replicas = tf.distribute.get_strategy().num_replicas_in_sync
         shape = (replicas, capacity)
         labels = np.broadcast_to(np.arange(capacity, dtype=np.int32) % classes, shape)
 
         def draw(replica: int, chunk: int, rows: int) -> tf.Tensor:
-            mine = fold_in(seed, replica)
+            replica_seed = fold_in(seed, replica)
             begin = chunk * CHUNK
             return start.draw(
                 rows,
-                fold_in(mine, chunk) if chunk else mine,
+                fold_in(replica_seed, chunk) if chunk else replica_seed,
                 tf.constant(labels[replica, begin : begin + rows]) if self.per_class else None,
             )
 
-        self.fill("chains", (capacity, *start["low"].shape), draw)
+        self.fill("chains", (capacity, *start.input_range.low.shape), draw)
         self.assign(age=np.zeros(shape, np.float32))
         if self.per_class:
             self.assign(labels=labels)
 
-    def outgrown(self, batch: int) -> bool:
-        """Whether the capacity was chosen automatically, for smaller batches than `batch`."""
+    def too_small(self, batch: int) -> bool:
+        """Whether the capacity was chosen automatically, for batches smaller than `batch`."""
         return self.capacity is None and self["age"].shape[0] < batch
 
     def check_capacity(self, batch: int) -> None:
@@ -109,52 +111,52 @@ class ReplayBuffer(State):
                 f"Received: capacity={capacity}, batch size {batch}"
             )
 
-    def draw(self, n: tf.Tensor | int, start: Uniform, seed: tf.Tensor) -> Draw:
-        """`n` different slots of this replica, some of them started anew."""
+    def draw(self, n: tf.Tensor | int, start: ChainStart, seed: tf.Tensor) -> Draw:
+        """Draw `n` different slots of this replica; some of their chains are restarted."""
         if not self.filled:
             raise ValueError("The replay buffer is empty: `fit` fills it before the first step.")
         seeds = tf.random.split(seed, 3)
         slots = self._slots(n, seeds[0])
         labels = tf.gather(self["labels"], slots) if self.per_class else None
         old, age = tf.gather(self["chains"], slots), tf.gather(self["age"], slots)
-        anew = tf.random.stateless_uniform([n], seeds[1]) < self.reinit_probability
+        restart = tf.random.stateless_uniform([n], seeds[1]) < self.reinit_probability
         finite = tf.reduce_all(tf.math.is_finite(tf.reshape(old, [n, -1])), axis=1)
-        anew |= tf.logical_not(finite)  # a chain that has left the numbers never comes back
-        x = tf.where(_like(anew, old), start.draw(n, seeds[2], labels), old)
-        return Draw(x, slots, tf.where(anew, tf.zeros_like(age), age), labels)
+        restart |= tf.logical_not(finite)  # a non-finite chain never recovers
+        x = tf.where(_broadcast_over(restart, old), start.draw(n, seeds[2], labels), old)
+        return Draw(x, slots, tf.where(restart, tf.zeros_like(age), age), labels)
 
     def peek(self, n: tf.Tensor | int, seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor | None]:
-        """At most `n` chains of this replica as they are, and their classes if they have any."""
+        """Read at most `n` chains of this replica, and their classes if they have any."""
         slots = self._slots(tf.minimum(n, self["age"].shape[0]), seed)
         labels = tf.gather(self["labels"], slots) if self.per_class else None
         return tf.gather(self["chains"], slots), labels
 
     def mean_age(self) -> tf.Tensor:
-        """Mean number of sampler steps that the chains of this replica have behind them."""
+        """Mean number of sampler steps that the chains of this replica have taken."""
         return tf.reduce_mean(self["age"]) if self.filled else tf.constant(0.0)
 
     def _slots(self, n: tf.Tensor | int, seed: tf.Tensor) -> tf.Tensor:
-        # The n largest of random numbers are n slots without repetition, so that writing back
-        # never has two chains for one slot.
-        lottery = tf.random.stateless_uniform(self["age"].shape, seed)
-        return tf.math.top_k(lottery, n, sorted=False).indices
+        # The indices of the n largest random numbers are different, so that no two chains are
+        # written back to one slot.
+        keys = tf.random.stateless_uniform(self["age"].shape, seed)
+        return tf.math.top_k(keys, n, sorted=False).indices
 
     def write(self, draw: Draw, x: tf.Tensor, steps: int) -> None:
-        """Put the chains of `draw`, now `steps` older, back at their slots."""
-        where = draw.slots[:, tf.newaxis]
-        self["chains"].scatter_nd_update(where, x)
-        self["age"].scatter_nd_update(where, draw.age + tf.cast(steps, tf.float32))
+        """Write the chains of `draw`, now at `x` and `steps` older, back to their slots."""
+        slots = draw.slots[:, tf.newaxis]
+        self["chains"].scatter_nd_update(slots, x)
+        self["age"].scatter_nd_update(slots, draw.age + tf.cast(steps, tf.float32))
 
-    def restored(self, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Deal the saved chains out to the replicas there are now, however many there were."""
+    def convert_saved(self, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Distribute saved chains over the present replicas, whatever their number was."""
         replicas = tf.distribute.get_strategy().num_replicas_in_sync
 
-        def deal(value: np.ndarray) -> np.ndarray:
+        def distribute(value: np.ndarray) -> np.ndarray:
             rows = value.reshape(-1, *value.shape[2:])
-            each = len(rows) // replicas
-            return rows[: each * replicas].reshape(replicas, each, *rows.shape[1:])
+            capacity = len(rows) // replicas
+            return rows[: capacity * replicas].reshape(replicas, capacity, *rows.shape[1:])
 
-        return {name: deal(value) for name, value in arrays.items()}
+        return {name: distribute(value) for name, value in arrays.items()}
 
     def get_config(self) -> dict[str, Any]:
         return {
@@ -166,12 +168,13 @@ class ReplayBuffer(State):
 
 
 def capacity_for(steps: int | None, batch: int) -> int:
-    """Slots such that `steps` draws visit each about `VISITS` times, within sane limits."""
+    """Slots such that `steps` draws visit each about `TARGET_VISITS` times, within sane limits."""
     if steps is None:
         return max(1_000, batch)
-    return int(np.clip(steps * batch // VISITS, 2 * batch, max(PAPER_CAPACITY, 2 * batch)))
+    largest = max(MAX_AUTO_CAPACITY, 2 * batch)
+    return int(np.clip(steps * batch // TARGET_VISITS, 2 * batch, largest))
 
 
-def _like(flags: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
-    """`flags` `[n]` shaped to broadcast over `x` `[n, ...]`."""
+def _broadcast_over(flags: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
+    """`flags` `[n]` in a shape that broadcasts over `x` `[n, ...]`."""
     return tf.reshape(flags, [-1] + [1] * (len(x.shape) - 1))

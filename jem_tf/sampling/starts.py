@@ -1,8 +1,9 @@
 """Where chains start: fitted to data by `adapt`, drawn in the graph.
 
-Not here: replay (`replay.py`), which decides when a chain starts anew.
+Not here: replay (`replay.py`), which decides when a chain starts again.
 """
 
+from abc import abstractmethod
 from typing import Any
 
 import keras
@@ -11,10 +12,38 @@ import tensorflow as tf
 
 from jem_tf._tf.randomness import fold_in, normal, uniform
 from jem_tf._tf.state import State
+from jem_tf.checks import check_not_negative, check_positive_integer
+from jem_tf.sampling.input_range import InputRange
+
+
+class ChainStart(State):
+    """Base class of chain starts: a distribution that chains begin at, which implements `draw`.
+
+    A start knows the range of the inputs. A model gives its start the model's own `input_range`;
+    a start used alone learns the range in `adapt`.
+    """
+
+    def __init__(self, **kwargs: Any):
+        super().__init__(**kwargs)
+        self.input_range = InputRange()
+
+    def adapt(self, x: np.ndarray, y: np.ndarray | None = None, classes: int = 0) -> None:
+        """Learn from rows `x` with labels `y`, integers below `classes`."""
+        if not self.input_range.adapted:
+            self.input_range.adapt(x)
+
+    @abstractmethod
+    def draw(self, n: tf.Tensor | int, seed: Any, labels: tf.Tensor | None = None) -> tf.Tensor:
+        """Draw `n` starting points, of the classes in `labels` if the start has classes."""
+
+    def convert_saved(self, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        if "low" in arrays:  # files of version 0.1, where the range was part of the start
+            self.input_range.assign(low=arrays.pop("low"), high=arrays.pop("high"))
+        return arrays
 
 
 @keras.saving.register_keras_serializable("jem_tf")
-class Uniform(State):
+class Uniform(ChainStart):
     """Uniform over the range of the data, as in the paper: U(-1, 1) for images scaled to it.
 
     ```python
@@ -24,40 +53,13 @@ class Uniform(State):
     ```
     """
 
-    def adapt(
-        self,
-        x: np.ndarray,
-        y: np.ndarray | None = None,
-        classes: int = 0,
-        bounds: tuple[np.ndarray, np.ndarray] | None = None,
-    ) -> None:
-        """Learn from rows `x` with labels `y`; `bounds` if the range of more rows is known."""
-        axes = tuple(range(x.ndim - 1))
-        low, high = (x.min(axes), x.max(axes)) if bounds is None else bounds
-        shaped = [np.broadcast_to(v, x.shape[1:]).astype(np.float32) for v in (low, high)]
-        self.assign(low=shaped[0], high=shaped[1])
-
-    @property
-    def adapted(self) -> bool:
-        return "low" in self
-
-    @property
-    def scale(self) -> tf.Tensor:
-        """Half the range of each feature, the unit in which chains move; 1 where that is 0 or
-        not known yet."""
-        if not self.adapted:
-            return tf.constant(1.0)
-        half = (self["high"] - self["low"]) / 2.0
-        return tf.where(half > 0, half, tf.ones_like(half))
-
     def draw(self, n: tf.Tensor | int, seed: Any, labels: tf.Tensor | None = None) -> tf.Tensor:
-        """`n` starting points, of the classes in `labels` where the start knows classes."""
-        low, high = self["low"], self["high"]
+        low, high = self.input_range.low, self.input_range.high
         return low + (high - low) * uniform([n, *low.shape], seed)
 
 
 @keras.saving.register_keras_serializable("jem_tf")
-class GaussianMixture(Uniform):
+class GaussianMixture(ChainStart):
     """A Gaussian fitted to each class, the informative start of JEM++.
 
     ```python
@@ -66,36 +68,37 @@ class GaussianMixture(Uniform):
 
     The covariance of a class is exact in its `rank` largest directions and diagonal in the rest,
     so large images stay cheap; inputs with at most `rank` values get the full covariance. Each
-    value has at least the standard deviation `floor`, in half ranges of the data: with one above
-    zero there is a density everywhere, `log_density`.
+    value has at least the standard deviation `floor`, in half ranges of the data. With a `floor`
+    above zero the density is positive everywhere, and `log_density` returns it.
     """
 
     def __init__(self, rank: int = 64, floor: float = 0.0, **kwargs: Any):
         super().__init__(**kwargs)
-        if not isinstance(rank, int) or rank < 1:
-            raise ValueError(f"`rank` must be a positive integer. Received: rank={rank!r}")
-        if not floor >= 0:
-            raise ValueError(f"`floor` must not be negative. Received: floor={floor!r}")
-        self.rank, self.floor = rank, float(floor)
+        check_positive_integer("rank", rank)
+        check_not_negative(floor=floor)
+        self.rank, self.floor = int(rank), float(floor)
 
-    def adapt(
-        self,
-        x: np.ndarray,
-        y: np.ndarray | None = None,
-        classes: int = 0,
-        bounds: tuple[np.ndarray, np.ndarray] | None = None,
-    ) -> None:
-        super().adapt(x, y, classes, bounds)
+    @property
+    def adapted(self) -> bool:
+        """Whether the Gaussians have been fitted."""
+        return "mean" in self
+
+    def adapt(self, x: np.ndarray, y: np.ndarray | None = None, classes: int = 0) -> None:
+        super().adapt(x, y, classes)
         rows = np.zeros(len(x), int) if y is None or not (y >= 0).any() else y
         groups = [x[rows == k].reshape(-1, x[0].size) for k in range(max(classes, 1))]
         everything = x.reshape(len(x), -1)
         fits = [self._fit(g if len(g) > 1 else everything) for g in groups]
         mean, factor, residual = (np.stack(part).astype(np.float32) for part in zip(*fits))
-        least = self.floor * self.scale.numpy().reshape(1, -1)
-        residual = np.sqrt(residual**2 + least**2).astype(np.float32)
+        smallest = self.floor * self.input_range.scale.numpy().reshape(1, -1)
+        residual = np.sqrt(residual**2 + smallest**2).astype(np.float32)
         share = np.asarray([len(g) for g in groups]) / max(1, (rows >= 0).sum())
-        share = share.astype(np.float32)
-        self.assign(mean=mean, factor=factor, residual=residual, share=share)
+        self.assign(
+            mean=mean.reshape(-1, *x.shape[1:]),
+            factor=factor,
+            residual=residual,
+            share=share.astype(np.float32),
+        )
 
     def _fit(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         mean = rows.mean(0, dtype=np.float64)
@@ -107,18 +110,22 @@ class GaussianMixture(Uniform):
         left = (centred**2).mean(0) - (factor**2).sum(0)
         return mean, factor, np.sqrt(np.maximum(left, 0.0))
 
+    @property
+    def _flat_mean(self) -> tf.Tensor:
+        return tf.reshape(self["mean"], self["residual"].shape)
+
     def draw(self, n: tf.Tensor | int, seed: Any, labels: tf.Tensor | None = None) -> tf.Tensor:
         seeds = [fold_in(tf.convert_to_tensor(seed), purpose) for purpose in range(3)]
         if labels is None:
             shares = tf.math.log(self["share"])[tf.newaxis]
             labels = tf.random.stateless_categorical(shares, n, seeds[0])[0]
         mean, factor, residual = (
-            tf.gather(self[v], labels) for v in ("mean", "factor", "residual")
+            tf.gather(v, labels) for v in (self._flat_mean, self["factor"], self["residual"])
         )
         along = normal([n, tf.shape(factor)[1]], seeds[1])
         rest = normal(tf.shape(mean), seeds[2])
         x = mean + tf.einsum("nr,nrd->nd", along, factor) + residual * rest
-        return tf.reshape(x, [n, *self["low"].shape])
+        return tf.reshape(x, [n, *self["mean"].shape[1:]])
 
     def log_density(self, x: tf.Tensor) -> tf.Tensor:
         """log q(x), normalised; `[n]`."""
@@ -126,13 +133,18 @@ class GaussianMixture(Uniform):
             raise ValueError("A GaussianMixture has a density with `floor` above 0. Received: 0")
         from tensorflow_probability import distributions
 
-        parts = distributions.MultivariateNormalDiagPlusLowRankCovariance(
-            self["mean"],
+        components = distributions.MultivariateNormalDiagPlusLowRankCovariance(
+            self._flat_mean,
             self["residual"] ** 2,
             tf.linalg.matrix_transpose(self["factor"]),
         )
-        rows = tf.reshape(x, [tf.shape(x)[0], 1, self["mean"].shape[1]])
-        return tf.reduce_logsumexp(tf.math.log(self["share"]) + parts.log_prob(rows), axis=1)
+        rows = tf.reshape(x, [tf.shape(x)[0], 1, self["residual"].shape[1]])
+        return tf.reduce_logsumexp(tf.math.log(self["share"]) + components.log_prob(rows), axis=1)
+
+    def convert_saved(self, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        if "low" in arrays and "mean" in arrays:  # version 0.1 kept the means flat
+            arrays["mean"] = arrays["mean"].reshape(-1, *arrays["low"].shape)
+        return super().convert_saved(arrays)
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "rank": self.rank, "floor": self.floor}

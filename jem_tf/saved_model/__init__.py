@@ -1,4 +1,4 @@
-"""Exports."""
+"""Exports: a trained model as a SavedModel that TF Serving loads."""
 
 from jem_tf.saved_model.exporter import export
 

@@ -1,6 +1,6 @@
-"""Named settings that are known to work, from a data set to a compiled model.
+"""Named settings that were tested, from a data set to a compiled model.
 
-Not here: the training run (`training.py`).
+Not here: the training run (`run.py`).
 """
 
 from dataclasses import dataclass, field, replace
@@ -12,10 +12,10 @@ from jem_tf import backbones, objectives
 from jem_tf.callbacks.schedules import Warmup
 from jem_tf.checks import check_known
 from jem_tf.data import Dataset
-from jem_tf.model.jem import JEM
-from jem_tf.objectives.sampled import Chains
-from jem_tf.sampling import SGLD, GaussianMixture, Uniform
-from jem_tf.sampling.replay import ReplayBuffer
+from jem_tf.data.augmentation import RandomCrop
+from jem_tf.model import JEM
+from jem_tf.objectives.sampled import SampledObjective
+from jem_tf.sampling import SGLD, GaussianMixture, ReplayBuffer, Uniform
 
 STARTS = {"uniform": Uniform, "mixture": GaussianMixture}
 AUGMENTATIONS = (False, True, "crop", "classifier")
@@ -23,7 +23,13 @@ AUGMENTATIONS = (False, True, "crop", "classifier")
 
 @dataclass(frozen=True)
 class Recipe:
-    """Everything that defines a training but the data and the seed."""
+    """Everything that defines a run except the data, the objective and the seed.
+
+    ```python
+    recipe = dataclasses.replace(recipes.get("digits"), epochs=10)
+    recipe.model(data.load("digits"), seed=1)
+    ```
+    """
 
     about: str
     backbone: str
@@ -31,25 +37,23 @@ class Recipe:
     epochs: int = 50
     batch_size: int = 64
     learning_rate: float = 5e-4
-    drops: tuple[int, ...] = ()  # epochs at which the learning rate falls to 0.3 of itself
+    drops: tuple[int, ...] = ()  # epochs at which the learning rate is multiplied by 0.3
     clip_norm: float | None = 1.0
     ema: float | None = None
     steps: int = 20
     step_size: float | str = "auto"
     noise: float = 0.02
     clip: float | None = None  # of a sampler step
-    reuse: int = 1
     start: str = "uniform"  # of `STARTS`; "mixture" is a Gaussian for each class
-    sharpness: float = 0.0
     capacity: int | None = None
     reinit_probability: float = 0.05
     input_noise: float = 0.1
     generative_weight: float = 1.0
     lag: float = 10.0
     energy_penalty: float = 0.0
-    warmup: int | None = None  # steps in which the rate rises
-    cosine: bool = True  # and then falls to a fifth until the end; else by `drops`
-    augment: bool | str = False  # crops and flips; "crop"; "classifier": not for the density
+    warmup: int | None = None  # steps in which the learning rate rises
+    cosine: bool = True  # after the warm-up, fall to a fifth; otherwise by `drops`
+    augment: bool | str = False  # crop and flip; "crop" only; "classifier": not for the density
 
     def network(self, data: Dataset) -> keras.Model:
         """The backbone for `data`."""
@@ -75,9 +79,9 @@ class Recipe:
         return keras.optimizers.Adam(rate, clipnorm=self.clip_norm, **average)
 
     def objective(self, name: str) -> objectives.Objective:
-        """The objective `name`; those with chains get this recipe's settings of them."""
+        """The objective `name`; objectives with chains get the settings of this recipe."""
         options: dict[str, Any] = {}
-        if issubclass(objectives.OBJECTIVES.get(name, objectives.Objective), Chains):
+        if issubclass(objectives.OBJECTIVES.get(name, objectives.Objective), SampledObjective):
             options = {"weight": self.generative_weight, "lag": self.lag}
             if self.energy_penalty > 0:
                 options["energy_penalty"] = self.energy_penalty
@@ -85,12 +89,12 @@ class Recipe:
 
     @property
     def augments_rows(self) -> bool | str:
-        """What `Dataset.epochs` is to do to rows, for the classifier and the density alike."""
+        """The augmentation of `Dataset.epochs`, for both the classifier and the density."""
         return False if self.augment == "classifier" else self.augment
 
     def model(self, data: Dataset, seed: int | None = None, objective: str = "joint") -> JEM:
         """A JEM for `data`, not compiled."""
-        learned = self.objective(objective)
+        objective_layer = self.objective(objective)
         check_known("start", self.start, STARTS)
         if self.augment not in AUGMENTATIONS:
             raise ValueError(
@@ -98,26 +102,14 @@ class Recipe:
             )
         return JEM(
             self.network(data),
-            sampler=SGLD(self.steps, self.step_size, self.noise, self.clip, self.reuse),
-            buffer=ReplayBuffer(self.capacity, self.reinit_probability, learned.by_class),
+            sampler=SGLD(self.steps, self.step_size, self.noise, self.clip),
+            buffer=ReplayBuffer(self.capacity, self.reinit_probability, objective_layer.by_class),
             input_noise=0.0 if objective == "cross_entropy" else self.input_noise,
             start=STARTS[self.start](),
-            objective=learned,
-            augmentation=_crop_and_flip(data) if self.augment == "classifier" else None,
-            sharpness=self.sharpness,
+            objective=objective_layer,
+            augmentation=RandomCrop(flip=True) if self.augment == "classifier" else None,
             seed=seed,
         )
-
-
-def _crop_and_flip(data: Dataset) -> keras.layers.Layer:
-    """The paper's augmentation, as layers: 4 pixels to each side, and mirrored."""
-    height, width = (4 / size for size in data.shape[:2])
-    return keras.Sequential(
-        [
-            keras.layers.RandomTranslation(height, width, "reflect", "nearest"),
-            keras.layers.RandomFlip("horizontal"),
-        ]
-    )
 
 
 RECIPES = {
@@ -164,13 +156,13 @@ _PAPER = Recipe(
     noise=0.01,
     capacity=10_000,
     input_noise=0.03,
-    lag=1e9,  # all chains count, wherever they are
+    lag=1e9,  # all chains count
     augment=True,
 )
 RECIPES |= {
     "cifar10": _PAPER,
     "cifar100": _PAPER,
-    "svhn": replace(_PAPER, augment="crop"),  # a mirrored 3 is no digit
+    "svhn": replace(_PAPER, augment="crop"),  # digits must not be flipped
     "cifar10-small": replace(
         RECIPES["fashion_mnist"],
         about="32x32 color images in under an hour on two cores",
@@ -184,8 +176,8 @@ RECIPES |= {
 
 
 def fast(recipe: Recipe) -> Recipe:
-    """`recipe` with 4 sampler steps, a third of the cost of 20 (docs/objectives.md); restarts are
-    so rare that chains live for 400 steps, as with those."""
+    """`recipe` with 4 sampler steps, at a third of the cost of 20. Restarts are so rare that chains
+    live for 400 steps, as with 20."""
     return replace(recipe, about=f"{recipe.about}; 4 steps", steps=4, reinit_probability=0.01)
 
 
@@ -193,14 +185,14 @@ RECIPES |= {f"{name}_fast": fast(RECIPES[name]) for name in ("fashion_mnist", "i
 
 
 def get(name: str) -> Recipe:
-    """The recipe `name`; `ValueError` with near names if there is none."""
+    """Return the recipe `name`; raise `ValueError` with the nearest name if there is none."""
     check_known("recipe", name, RECIPES)
     return RECIPES[name]
 
 
 def default_for(data: Dataset) -> str:
-    """The name of the recipe that suits `data`."""
-    name = data.name.removesuffix("_cropped")  # SVHN's, in TensorFlow Datasets
+    """The name of the recipe for `data`."""
+    name = data.name.removesuffix("_cropped")  # svhn_cropped in TensorFlow Datasets
     if name in RECIPES:
         return name
     return "image" if len(data.shape) == 3 else "tabular"

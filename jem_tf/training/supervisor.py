@@ -1,6 +1,6 @@
-"""A process that starts a training again when it dies: one lost worker ends all the others.
+"""Restarts a training process that dies. With several workers, one lost worker ends all others.
 
-Not here: what is lost, which is nothing but the steps since the last checkpoint (`callbacks/`).
+Not here: what is lost, which is only the steps since the last checkpoint (`callbacks/resume.py`).
 """
 
 import os
@@ -11,17 +11,18 @@ import threading
 import time
 from typing import Any
 
-CHILD = "JEM_TF_SUPERVISED"
-FINAL = (0, 2, 128 + signal.SIGINT, 128 + signal.SIGTERM)  # done, a mistake, or stopped on purpose
+SUPERVISED = "JEM_TF_SUPERVISED"  # environment variable of a supervised process
+# Exit codes after which there is no restart: success, a usage error, or stopped on purpose.
+FINAL_CODES = (0, 2, 128 + signal.SIGINT, 128 + signal.SIGTERM)
 
 
-def needed() -> bool:
-    """Whether there is no supervisor yet."""
-    return CHILD not in os.environ
+def is_supervised() -> bool:
+    """Whether a supervisor has started this process."""
+    return SUPERVISED in os.environ
 
 
-def follow_parent() -> None:
-    """End with the supervisor, however it ends: no training is left behind that nobody knows."""
+def exit_with_parent() -> None:
+    """End this process when its supervisor ends, so that no training process is left behind."""
     parent = os.getppid()
 
     def watch() -> None:
@@ -33,18 +34,18 @@ def follow_parent() -> None:
 
 
 def supervise(argv: list[str], restarts: int) -> int:
-    """Run `jem-tf` with `argv`, again with `--resume` whenever it dies; its last exit code."""
-    again = [flag for flag in argv if flag != "--overwrite"]
+    """Run `jem-tf` with `argv`, restart it with `--resume` when it dies; return the exit code."""
+    resume_argv = [flag for flag in argv if flag != "--overwrite"]
     if not any(flag.startswith("--resume") for flag in argv):
-        again.append("--resume")
+        resume_argv.append("--resume")
     for attempt in range(restarts + 1):
-        code = _run(argv if attempt == 0 else again)
-        if code in FINAL or attempt == restarts:
+        code = _run(argv if attempt == 0 else resume_argv)
+        if code in FINAL_CODES or attempt == restarts:
             return code
         pause = min(2**attempt, 30)
         print(
-            f"The training ended with code {code}. Start {attempt + 1} of {restarts} from its last "
-            f"checkpoint, in {pause} s.",
+            f"The training ended with code {code}. Restart {attempt + 1} of {restarts} from its "
+            f"last checkpoint in {pause} s.",
             file=sys.stderr,
             flush=True,
         )
@@ -53,16 +54,15 @@ def supervise(argv: list[str], restarts: int) -> int:
 
 
 def _run(argv: list[str]) -> int:
-    command = [sys.executable, "-m", "jem_tf", *argv]
-    child = subprocess.Popen(command, env={**os.environ, CHILD: "1"})
+    command = [sys.executable, "-m", "jem_tf_cli", *argv]
+    child = subprocess.Popen(command, env={**os.environ, SUPERVISED: "1"})
 
     def forward(number: int, _: Any) -> None:
         child.send_signal(number)
 
-    before = {n: signal.signal(n, forward) for n in (signal.SIGTERM, signal.SIGINT)}
+    previous = {n: signal.signal(n, forward) for n in (signal.SIGTERM, signal.SIGINT)}
     try:
-        code = child.wait()
+        return child.wait()
     finally:
-        for number, handler in before.items():
+        for number, handler in previous.items():
             signal.signal(number, handler)
-    return code

@@ -1,0 +1,100 @@
+"""Commands that serve models, and that ask a server: `serve`, `gateway`, `load`, `predict`."""
+
+import dataclasses
+import json
+import logging
+import sys
+from argparse import Namespace
+from pathlib import Path
+from typing import Any
+
+
+def serve(arguments: Namespace) -> None:
+    from jem_tf.server import flags
+
+    try:
+        from jem_tf.server.serving import ModelServer
+    except ImportError as error:
+        raise ValueError(f"{error}: serving needs `pip install jem_tf[serve]`.") from error
+    for name in flags.IGNORED:
+        if getattr(arguments, name) is not None:
+            print(f"--{name} has no effect here.", file=sys.stderr)
+    values = {f.name: getattr(arguments, f.name) for f in dataclasses.fields(flags.Options)}
+    if arguments.directory is not None:
+        values["model_base_path"] = str(arguments.directory)
+    base = Path(values["model_base_path"])
+    if values["model_base_path"] and not base.is_dir():
+        raise ValueError(f"There is no directory {str(base)!r} to serve.")
+    if values["model_name"] == "default" and arguments.directory is not None:
+        values["model_name"] = base.resolve().name
+    _log_json_lines()
+    ModelServer(flags.Options(**values)).run()
+
+
+def gateway(arguments: Namespace) -> None:
+    try:
+        from jem_tf.server.gateway import Gateway
+    except ImportError as error:
+        raise ValueError(f"{error}: the gateway needs `pip install jem_tf[serve]`.") from error
+    _log_json_lines()
+    upstream = arguments.upstream, arguments.upstream_rest
+    Gateway(*upstream, arguments.host, arguments.port, arguments.rest_api_port).run()
+
+
+def _log_json_lines() -> None:
+    from jem_tf.server.serving import JsonLines
+
+    handler = logging.StreamHandler()
+    handler.setFormatter(JsonLines())
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+
+
+def load(arguments: Namespace) -> None:
+    from jem_tf.client.load_generator import load
+
+    for clients in arguments.clients:
+        result = load(
+            arguments.address,
+            arguments.model,
+            arguments.signature,
+            clients,
+            arguments.seconds,
+            arguments.rows,
+        )
+        print(
+            f"{clients} clients: {result.per_second:.0f} requests/s, p50 "
+            f"{result.milliseconds(0.5):.1f} ms, p99 {result.milliseconds(0.99):.1f} ms"
+        )
+        if result.failures:
+            counts = ", ".join(f"{n} {code}" for code, n in result.failures.most_common())
+            raise ValueError(f"{result.failures.total()} requests failed: {counts}")
+
+
+def predict(arguments: Namespace) -> None:
+    from jem_tf.client import JEMClient
+
+    missing = [str(path) for path in arguments.images if not path.is_file()]
+    if missing:
+        raise ValueError(f"There is no file {', '.join(map(repr, missing))}.")
+    names = ("version", "label", "timeout", "ca", "certificate", "key")
+    options = {name: getattr(arguments, name) for name in names}
+    with JEMClient(arguments.address, arguments.model, **options) as client:
+        answers = client.predict_images(arguments.images)
+    for i, path in enumerate(arguments.images):
+        row: dict[str, Any] = {
+            "image": str(path),
+            "class": str(answers.class_name[i]),
+            "probability": float(answers.probabilities[i].max()),
+            "energy": float(answers.energy[i]),
+            "ood_score": float(answers.ood_score[i]),
+            "is_ood": bool(answers.is_ood[i]),
+        }
+        if arguments.json:
+            print(json.dumps(row))
+            continue
+        verdict = "not like the training data" if row["is_ood"] else "like the training data"
+        print(
+            f"{path}: {row['class']} ({100 * row['probability']:.1f} %), energy "
+            f"{row['energy']:.2f}, {verdict} (score {row['ood_score']:.3g})"
+        )

@@ -1,0 +1,52 @@
+"""What a command may name as a model: run directories, files, exports, endpoints."""
+
+from pathlib import Path
+from typing import Any
+
+from jem_tf import data
+from jem_tf.data import Dataset
+from jem_tf.saved_model import layout
+from jem_tf.training import run_directory
+
+
+def load_data(
+    target: str | Path, name: str | None, data_dir: str | None, image_size: int | None = None
+) -> Dataset:
+    """Load the data set `name`, or the one that the model at `target` was trained on.
+
+    Images of other sizes are resized to `image_size`, if the data set allows it.
+    """
+    if name is None and run_directory.is_run(target):
+        return run_directory.load_data(target, data_dir)
+    dataset = name or _read_metadata(target).get("data")
+    if dataset is None:
+        raise ValueError(f"{str(target)!r} does not name its training data: use --dataset.")
+    try:
+        return data.load(dataset, data_dir, image_size if data.resizes(dataset) else None)
+    except data.UnknownDataset as error:
+        if name is not None:
+            raise
+        raise ValueError(
+            f"{str(target)!r} was trained on {dataset!r}, which is not a known data set: use "
+            "--dataset."
+        ) from error
+
+
+def check_comparable(target: str | Path, baseline: str | Path) -> None:
+    """Raise `ValueError` if two models are known to have been trained on other classes."""
+    first, second = (_read_metadata(path).get("class_names") for path in (target, baseline))
+    if first is not None and second is not None and first != second:
+        raise ValueError(
+            f"The baseline {str(baseline)!r} was trained on other classes ({', '.join(second)}) "
+            f"than {str(target)!r} ({', '.join(first)})."
+        )
+
+
+def _read_metadata(target: str | Path) -> dict[str, Any]:
+    """What a run or an export says about itself; empty for files and endpoints."""
+    if run_directory.is_run(target):
+        return run_directory.read_json(Path(target) / run_directory.CONFIG)
+    try:
+        return layout.read_metadata(layout.newest(Path(target)))
+    except ValueError:
+        return {}

@@ -1,0 +1,96 @@
+"""Commands that produce run directories: `train` and `import`."""
+
+import dataclasses
+import sys
+import warnings
+from argparse import Namespace
+from pathlib import Path
+
+from jem_tf import data, objectives
+from jem_tf._tf import cores, distribution
+from jem_tf.callbacks import TrainingInterrupted
+from jem_tf.training import DataSource, RunSettings, recipes, run, run_directory, supervisor
+
+RECIPE_FLAGS = ("epochs", "batch_size", "learning_rate", "steps")
+
+
+def train(arguments: Namespace) -> None:
+    multi_worker = distribution.spans_workers(arguments.strategy)
+    restarts = arguments.restarts if arguments.restarts is not None else 10 if multi_worker else 0
+    if supervisor.is_supervised():
+        supervisor.exit_with_parent()
+    elif restarts:
+        raise SystemExit(supervisor.supervise(arguments.argv, restarts))
+    resumed = arguments.resume if isinstance(arguments.resume, Path) else None
+    saved = None if resumed is None else RunSettings.read(resumed)
+    objective = arguments.objective or (saved.objective if saved else "joint")
+    if getattr(objectives.OBJECTIVES.get(objective), "uses_chains", False):
+        with warnings.catch_warnings(action="ignore"):  # TensorFlow may have started already
+            cores.side_by_side()
+    strategy = distribution.choose_strategy(arguments.strategy, arguments.wait)
+    source = _data_source(arguments, saved)
+    dataset = source.load()
+    if saved is None or arguments.recipe is not None:
+        recipe = recipes.get(arguments.recipe or recipes.default_for(dataset))
+    else:
+        recipe = saved.recipe
+    flags = {name: getattr(arguments, name) for name in RECIPE_FLAGS}
+    recipe = dataclasses.replace(
+        recipe, **{name: value for name, value in flags.items() if value is not None}
+    )
+    seed = arguments.seed if arguments.seed is not None else saved.seed if saved else 0
+    out = resumed or arguments.out or Path("runs") / dataset.name
+    print(f"Training on {dataset.name} ({recipe.about}) into {out}", flush=True)
+    try:
+        run.train(
+            dataset,
+            RunSettings(recipe, objective, seed, source),
+            out,
+            overwrite=arguments.overwrite,
+            resume=bool(arguments.resume),
+            force=arguments.force,
+            save_seconds=arguments.save_seconds,
+            strategy=strategy,
+            tensorboard=arguments.tensorboard,
+        )
+    except TrainingInterrupted:
+        print(f"\nResume with: jem-tf train --resume {out}", file=sys.stderr)
+        raise
+    print(f"{out}/model.keras is ready")
+
+
+def import_checkpoint(arguments: Namespace) -> None:
+    from jem_tf.pytorch import layout
+
+    depth, width = layout.sizes(arguments.arch)
+    if not arguments.checkpoint.is_file():
+        raise ValueError(f"There is no file {str(arguments.checkpoint)!r}.")
+    out = arguments.out or Path("runs") / arguments.checkpoint.stem
+    run_directory.check_free(out, arguments.overwrite)
+    names = data.class_names(arguments.dataset, arguments.data_dir)
+    checkpoint = layout.read(arguments.checkpoint, arguments.norm)
+    model = layout.build(checkpoint, arguments.arch, len(names))
+    paper = recipes.get("svhn" if arguments.dataset.startswith("svhn") else "cifar10")
+    options = {"depth": depth, "width": width, "norm": checkpoint.norm}
+    recipe = dataclasses.replace(paper, backbone_options=options)
+    source = DataSource(arguments.dataset, arguments.data_dir)
+    run_directory.save_imported(model, out, RunSettings(recipe, data=source), names)
+    chains = "no" if checkpoint.chains is None else len(checkpoint.chains)
+    print(
+        f"{out}/model.keras is ready: {arguments.arch} with {checkpoint.norm or 'no'} norm, "
+        f"{len(names)} classes, {chains} chains in its buffer"
+    )
+
+
+def _data_source(arguments: Namespace, saved: RunSettings | None) -> DataSource:
+    """The data set of the flags, or of the run that is resumed; paths are made absolute."""
+    before = saved.data if saved is not None else None
+    name = arguments.dataset or (before.dataset if before else None)
+    if name is None:
+        raise ValueError("Name a data set to train on, or a run to resume: --resume RUN.")
+    data_dir = arguments.data_dir or (before.data_dir if before else None)
+    return DataSource(
+        str(Path(name).resolve()) if Path(name).exists() else name,
+        None if data_dir is None else str(Path(data_dir).resolve()),
+        arguments.image_size or (before.image_size if before else None),
+    )

@@ -1,0 +1,74 @@
+"""Functions of the graph over arrays of any length, a batch at a time.
+
+Inside a `tf.function` the same functions take and return tensors, so that signatures can be
+exported from them.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from jem_tf.checks import check_positive_integer
+
+BATCH_SIZE = 256
+
+
+class BatchedCalls:
+    """Traces each function once, and calls it batch by batch."""
+
+    def __init__(self) -> None:
+        self._traced: dict[str, Any] = {}
+
+    def clear(self) -> None:
+        """Forget all traces, after variables that they read were replaced."""
+        self._traced.clear()
+
+    def __call__(
+        self,
+        name: str,
+        function: Callable[..., tf.Tensor],
+        x: Any,
+        batch_size: int,
+        labels: np.ndarray | None = None,
+        seed: int | None = None,
+    ) -> Any:
+        """`function(x, labels, seed)` over all rows of `x`; each batch has its own seed.
+
+        `name` tells functions apart: the first function of a name is traced, and used from then on.
+        """
+        if not tf.executing_eagerly():
+            return function(x, labels, None if seed is None else tf.constant([seed, 0]))
+        check_positive_integer("batch_size", batch_size)
+        x = x if hasattr(x, "shape") else np.asarray(x)
+        outputs = []
+        for index, begin in enumerate(range(0, max(len(x), 1), batch_size)):
+            rows = slice(begin, begin + batch_size)
+            arguments = [tf.cast(np.asarray(x[rows]), tf.float32)]
+            arguments += [] if labels is None else [tf.constant(labels[rows])]
+            arguments += [] if seed is None else [tf.constant([seed, index])]
+            traced = self._trace(name, function, arguments, labels is not None, seed is not None)
+            outputs.append(traced(*arguments).numpy())
+        return np.concatenate(outputs)
+
+    def _trace(
+        self,
+        name: str,
+        function: Callable[..., tf.Tensor],
+        arguments: list[tf.Tensor],
+        has_labels: bool,
+        has_seed: bool,
+    ) -> Any:
+        key = f"{name} {has_labels} {has_seed} {arguments[0].shape[1:]}"
+        if key not in self._traced:
+            specs = [tf.TensorSpec([None, *arguments[0].shape[1:]], tf.float32)]
+            specs += [tf.TensorSpec([None], arguments[1].dtype)] if has_labels else []
+            specs += [tf.TensorSpec([2], tf.int32)] if has_seed else []
+
+            def call(x: tf.Tensor, *rest: tf.Tensor) -> tf.Tensor:
+                labels, *seeds = rest if has_labels else (None, *rest)
+                return function(x, labels, *(seeds or [None]))
+
+            self._traced[key] = tf.function(call, input_signature=specs)
+        return self._traced[key]

@@ -1,0 +1,170 @@
+"""What a classifier read as an energy-based model answers: energies, OOD scores, samples.
+
+Not here: training (`jem.py`). The methods take arrays of any length; inside a `tf.function` they
+take and return tensors.
+"""
+
+import random
+from functools import partial
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from jem_tf import energy as maths
+from jem_tf._tf import cores, private
+from jem_tf._tf.state import State
+from jem_tf.checks import check_positive_integer
+from jem_tf.data.inputs import check_shape
+from jem_tf.model.backbone import call_allowing_empty, check_backbone, check_output_shape
+from jem_tf.model.batching import BATCH_SIZE, BatchedCalls
+from jem_tf.model.chains import Chains
+from jem_tf.sampling import ChainStart, InputRange, Sampler
+
+SAMPLE_STEPS = 400
+
+
+class EnergyModel(private.TrainableModel):
+    """A backbone with a sampler and the range of its inputs; base class of `JEM`.
+
+    E(x) = -logsumexp_y f(x)[y] for the logits f of the backbone at inference.
+    """
+
+    def __init__(
+        self, backbone: keras.Model, sampler: Sampler, start: ChainStart, **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        check_backbone(backbone)
+        self.backbone = backbone
+        self.sampler = sampler
+        self.input_range = InputRange(name="input_range")
+        self.start = start
+        self.start.input_range = self.input_range
+        self.progress = State(name="progress")
+        self.progress.assign(step=np.int64(0), step_size=np.float32(self.sampler.default_step_size))
+        self.chains = Chains(self.logits, self.sampler, self.input_range, self.progress)
+        self._batched = BatchedCalls()
+
+    def build(self, input_shape: Any) -> None:
+        logits = self.backbone(keras.KerasTensor(input_shape))  # builds it, whatever its kind
+        check_output_shape(getattr(logits, "shape", logits))
+        self.num_classes = logits.shape[-1]
+        self.example_shape = tuple(input_shape[1:])
+        self.built = True
+
+    def call(self, inputs: tf.Tensor, training: bool | None = None) -> tf.Tensor:
+        """Logits `[batch, classes]`."""
+        return self.backbone(inputs, training=training)
+
+    def logits(self, x: tf.Tensor, training: bool = False) -> tf.Tensor:
+        """The logits of the backbone, in the graph, for any number of rows."""
+        return call_allowing_empty(partial(self.backbone, training=training), x)
+
+    def logits_in_shares(self, x: tf.Tensor) -> tf.Tensor:
+        """`logits`, for shares of the rows side by side where operations have one core each."""
+        shares = cores.split_rows(x, cores.num_shares())
+        return tf.concat([self.logits(x[rows]) for rows in shares], axis=0)
+
+    def energy(self, x: Any, y: Any = None, batch_size: int = BATCH_SIZE) -> Any:
+        """E(x), or E(x, y) for labels `y`; `[n]`."""
+
+        def run(x: tf.Tensor, labels: tf.Tensor | None, _: None) -> tf.Tensor:
+            logits = self.logits(x)
+            return maths.energy(logits) if labels is None else maths.joint_energy(logits, labels)
+
+        labels = y if y is None or not tf.executing_eagerly() else self._labels(y, len(x), "y")
+        return self._batched("energy", run, self._rows(x), batch_size, labels)
+
+    def ood_score(self, x: Any, kind: str = "gradient_norm", batch_size: int = BATCH_SIZE) -> Any:
+        """How typical each row of `x` is, higher for inputs like the training data; `[n]`.
+
+        `kind` is "gradient_norm" (-||d log p(x) / dx||, x in units of half the data's range),
+        "log_density" or "max_probability".
+        """
+        maths.check_ood_kind(kind)
+
+        def run(x: tf.Tensor, *_: None) -> tf.Tensor:
+            return maths.ood_score(self.logits, x, kind, self.input_range.scale)
+
+        return self._batched(kind, run, self._rows(x), batch_size)
+
+    def refine(self, x: Any, steps: int = 10, seed: int = 0, batch_size: int = BATCH_SIZE) -> Any:
+        """JEM-k: `x` after `steps` sampler steps towards the data, to be classified then."""
+        check_positive_integer("steps", steps)
+
+        def run(x: tf.Tensor, _: None, seed: tf.Tensor) -> tf.Tensor:
+            return self.run_chains(x, seed, steps=steps)[0]
+
+        return self._batched(f"refine_{steps}", run, self._rows(x), batch_size, seed=seed)
+
+    def sample(
+        self,
+        n: int,
+        label: Any = None,
+        steps: int = SAMPLE_STEPS,
+        seed: int | None = None,
+        batch_size: int = BATCH_SIZE,
+    ) -> np.ndarray:
+        """`n` samples of p(x), or of p(x | y) for `label`: one class, or one for each sample.
+
+        Chains begin at the `start` and take `steps` steps; the same `seed` gives the same samples.
+        """
+        check_positive_integer("steps", steps)
+        check_positive_integer("n", n)
+        if not self.input_range.adapted:
+            raise ValueError("`sample` needs the range of the data: call `fit` or `adapt` first.")
+
+        def run(rows: tf.Tensor, labels: tf.Tensor | None, seed: tf.Tensor) -> tf.Tensor:
+            start_seed, chain_seed = tf.unstack(tf.random.split(seed, 2))
+            x = self.start.draw(tf.shape(rows)[0], start_seed, labels)
+            return self.run_chains(x, chain_seed, labels, steps)[0]
+
+        labels = None if label is None else self._labels(label, n)
+        seed = random.randint(0, 2**31 - 1) if seed is None else seed
+        return self._batched(f"sample_{steps}", run, np.empty(n), batch_size, labels, seed)
+
+    def run_chains(
+        self,
+        x: tf.Tensor,
+        seed: tf.Tensor,
+        labels: tf.Tensor | None = None,
+        steps: Any = None,
+    ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+        """Run chains of the sampler from `x`, in the graph; they sample p(x | y) given `labels`.
+
+        Without `steps` these are the chains of a training step.
+        """
+        return self.chains.run(x, seed, labels, steps)
+
+    def unit_log_density(self, labels: tf.Tensor | None) -> Any:
+        """log p(x), or log p(x | y), as a function of x / scale."""
+        return self.chains.log_density(labels)
+
+    def forget_traces(self) -> None:
+        """Trace all graphs again: variables that they read were replaced."""
+        self._batched.clear()
+        if self.train_function is not None:
+            self.make_train_function(force=True)
+        if self.test_function is not None:
+            self.make_test_function(force=True)
+
+    def _rows(self, x: Any) -> Any:
+        """`x`, checked if it is an array."""
+        if tf.executing_eagerly():
+            x = x if hasattr(x, "shape") else np.asarray(x)
+            check_shape(x.shape[1:], self.example_shape if self.built else x.shape[1:])
+        return x
+
+    def _labels(self, label: Any, n: int, name: str = "label") -> np.ndarray:
+        labels = np.asarray(label)
+        if labels.dtype.kind not in "iu" or labels.ndim > 1 or labels.shape not in ((), (n,)):
+            raise ValueError(
+                f"`{name}` must be one class or {n} of them, as integers. "
+                f"Received: {name}={label!r}"
+            )
+        if labels.min() < 0 or labels.max() >= self.num_classes:
+            raise ValueError(
+                f"`{name}` must be between 0 and {self.num_classes - 1}. Received: {name}={label!r}"
+            )
+        return np.broadcast_to(labels, (n,)).astype(np.int32)
