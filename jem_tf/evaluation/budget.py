@@ -1,30 +1,41 @@
-"""How much work an evaluation is allowed, by name."""
+"""The amount of work of an evaluation, by name: how many rows, steps and samples.
+
+Not here: what is done with it (`parts/`).
+"""
 
 from dataclasses import dataclass
 
+from jem_tf.evaluation.measures.features import TRAINING_ROWS
 from jem_tf.evaluation.measures.robustness import WHITE_BOX
 
 
 @dataclass(frozen=True)
 class Budget:
-    """How much work goes into each part."""
+    """The amount of work of each part of an evaluation.
 
-    rows: int = 2_000  # test rows, and rows of each OOD set
+    ```python
+    BUDGETS["tiny"] = Budget(rows=100, attack_rows=10)  # evaluate(..., budget="tiny")
+    ```
+    """
+
+    rows: int = 2_000  # test rows, and rows of each out-of-distribution set
     attack_rows: int = 250
-    attack_steps: int = 20
-    refine: tuple[int, ...] = (1, 10)  # the k of JEM-k
+    attack_steps: int = 20  # of PGD
+    refine_steps: tuple[int, ...] = (1, 10)  # the k of JEM-k
     refine_attacks: tuple[str, ...] = ("linf",)
     refine_rows: int = 32
-    draws: int = 2  # of the refinement's noise, which its attacker averages over
+    noise_draws: int = 2  # draws of the noise of JEM-k that its attack averages over
     boundary_rows: int = 20
     boundary_steps: int = 1_000
     pointwise_rows: int = 8
     distal_steps: int = 100
-    per_class: int = 10  # samples of each class,
-    samples: int = 500  # and of all together, at most
-    train_rows: int = 20_000  # that samples are compared with
+    samples_per_class: int = 10
+    max_samples: int = 500  # of all classes together
     sample_steps: int = 400
-    feature_rows: int = 2_000  # data that samples are compared with in features
+    animation_frames: int = 40
+    train_rows: int = 20_000  # training rows that samples are compared with
+    feature_rows: int = 2_000  # rows for the Fréchet distance
+    classifier_rows: int = TRAINING_ROWS  # rows times epochs of the classifier for features
 
 
 BUDGETS = {
@@ -35,13 +46,13 @@ BUDGETS = {
         attack_steps=40,
         refine_attacks=WHITE_BOX,
         refine_rows=64,
-        draws=4,
+        noise_draws=4,
         boundary_rows=100,
         boundary_steps=10_000,
         pointwise_rows=50,
         distal_steps=200,
-        per_class=50,
-        samples=5_000,
+        samples_per_class=50,
+        max_samples=5_000,
         train_rows=60_000,
         feature_rows=10_000,
     ),

@@ -1,4 +1,4 @@
-"""Progress bars on a terminal, silence elsewhere."""
+"""Progress bars on a terminal; no output elsewhere."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -8,13 +8,13 @@ from tqdm import tqdm
 
 
 def bar(items: Iterable[Any], total: int | None = None, about: str = "") -> Iterable[Any]:
-    """`items`, with a bar on the terminal once they have taken a second."""
+    """Return `items` with a progress bar, which appears after one second."""
     return tqdm(items, total=total, desc=about, delay=1.0, leave=False, disable=None)
 
 
 @contextmanager
 def working(about: str) -> Iterator[None]:
-    """A line on the terminal while something without countable parts goes on."""
+    """Show `about` and the elapsed time while the body of the `with` statement runs."""
     line = tqdm(total=None, desc=about, bar_format="{desc} … {elapsed}", leave=False, disable=None)
     try:
         yield

@@ -1,6 +1,7 @@
-"""Whether a score tells inputs that belong from inputs that do not.
+"""How well a score separates in-distribution from out-of-distribution inputs.
 
-AUROC is the chance that a random input that belongs scores above one that does not.
+Not here: the scores (`energy.py`) and the threshold that exports use (`jem_tf/detection/`).
+AUROC = P(score of a random in-distribution input > score of a random out-of-distribution input).
 """
 
 from collections.abc import Iterator
@@ -9,55 +10,74 @@ from dataclasses import dataclass
 import numpy as np
 from sklearn.metrics import average_precision_score, roc_auc_score
 
+INTERVAL = (0.025, 0.975)  # quantiles of the bootstrap AUROCs
+FALSE_NEGATIVE_RATE = 0.05  # of the threshold at which `fpr95` is measured
+
 
 @dataclass(frozen=True)
 class Detection:
-    """How well a score, higher inside, separates two sets."""
+    """Measures of a score that is higher for in-distribution inputs, the positives.
+
+    ```python
+    detection(model.ood_score(x_test), model.ood_score(noise)).auroc
+    ```
+    """
 
     auroc: float
     low: float  # 95 % bootstrap interval of the AUROC
     high: float
-    aupr: float  # inputs that belong are the positives
-    fpr95: float  # share of outsiders that pass when 95 % of insiders do
-    inside: int
-    outside: int
-    non_finite: int  # scores that were no numbers, counted as the lowest
+    aupr: float
+    fpr95: float  # false positive rate at a true positive rate of 95 %
+    inside: int  # number of in-distribution scores
+    outside: int  # number of out-of-distribution scores
+    non_finite: int  # scores that are not finite; they are replaced by the lowest
 
 
 def detection(
-    inside: np.ndarray, outside: np.ndarray, resamples: int = 200, seed: int = 0
+    in_scores: np.ndarray, out_scores: np.ndarray, resamples: int = 200, seed: int = 0
 ) -> Detection:
-    """All measures of scores that should be higher `inside` than `outside`."""
-    truth = np.repeat([1, 0], [len(inside), len(outside)])
-    scores = np.concatenate([inside, outside]).astype(np.float64)
+    """Measure how well scores separate two sets.
+
+    Args:
+        in_scores: scores `[n]` of in-distribution inputs, which should be higher.
+        out_scores: scores `[m]` of out-of-distribution inputs.
+        resamples: bootstrap resamples for the interval of the AUROC; 0 gives NaN.
+        seed: of the bootstrap.
+    """
+    positives = len(in_scores)
+    labels = np.repeat([1, 0], [positives, len(out_scores)])
+    scores = np.concatenate([in_scores, out_scores]).astype(np.float64)
     finite = np.isfinite(scores)
-    if not finite.all():  # infinite is not typical either
+    if not finite.all():  # +inf, too: no in-distribution input has such a score
         lowest = scores[finite].min(initial=0.0) - 1.0
         scores = np.where(finite, scores, lowest)
-    within, beyond = scores[: len(inside)], scores[len(inside) :]
-    spread = list(_resampled(scores, len(inside), resamples, np.random.default_rng(seed)))
-    low, high = np.quantile(spread, [0.025, 0.975]) if spread else (np.nan, np.nan)
+    aurocs = list(_bootstrap_aurocs(scores, positives, resamples, np.random.default_rng(seed)))
+    low, high = np.quantile(aurocs, INTERVAL) if aurocs else (np.nan, np.nan)
+    threshold = np.quantile(scores[:positives], FALSE_NEGATIVE_RATE)
     return Detection(
-        float(roc_auc_score(truth, scores)),
+        float(roc_auc_score(labels, scores)),
         float(low),
         float(high),
-        float(average_precision_score(truth, scores)),
-        float((beyond >= np.quantile(within, 0.05)).mean()),
-        len(inside),
-        len(outside),
+        float(average_precision_score(labels, scores)),
+        float((scores[positives:] >= threshold).mean()),
+        positives,
+        len(out_scores),
         int((~finite).sum()),
     )
 
 
-def _resampled(
-    scores: np.ndarray, inside: int, resamples: int, rng: np.random.Generator
+def _bootstrap_aurocs(
+    scores: np.ndarray, positives: int, resamples: int, rng: np.random.Generator
 ) -> Iterator[float]:
-    """AUROCs of bootstrap resamples; sorting once, as only the counts of values change."""
+    """Yield AUROCs of bootstrap resamples of `scores`, of which the first are `positives`.
+
+    The scores are sorted once: a resample changes only how often each value occurs.
+    """
     _, rank = np.unique(scores, return_inverse=True)
-    within, beyond = rank[:inside], rank[inside:]
+    in_ranks, out_ranks = rank[:positives], rank[positives:]
     size = rank.max() + 1
     for _ in range(resamples):
-        a = np.bincount(rng.choice(within, len(within)), minlength=size)
-        b = np.bincount(rng.choice(beyond, len(beyond)), minlength=size)
-        below = np.cumsum(b) - b / 2
-        yield float(a @ below / (len(within) * len(beyond)))
+        in_counts = np.bincount(rng.choice(in_ranks, len(in_ranks)), minlength=size)
+        out_counts = np.bincount(rng.choice(out_ranks, len(out_ranks)), minlength=size)
+        out_below = np.cumsum(out_counts) - out_counts / 2  # ties count half
+        yield float(in_counts @ out_below / (len(in_ranks) * len(out_ranks)))

@@ -1,4 +1,7 @@
-"""From a model, a path or an address to the `Subject` that is there."""
+"""From a model, a path or an address to a `Subject`.
+
+Not here: the kinds of subject (`in_process.py`, `signature_models.py`).
+"""
 
 from pathlib import Path
 from typing import Any
@@ -6,33 +9,58 @@ from typing import Any
 import keras
 
 from jem_tf.client.client import SCHEMES
-from jem_tf.evaluation.subjects.in_process import InProcess, Subject
-from jem_tf.evaluation.subjects.signature_models import Exported, Remote
+from jem_tf.evaluation.subjects.base import Subject
+from jem_tf.evaluation.subjects.in_process import KerasSubject
+from jem_tf.evaluation.subjects.signature_models import EndpointSubject, SavedModelSubject
+from jem_tf.model import loading
+from jem_tf.saved_model import layout
+
+RUN_CONFIG = "config.json"  # a directory with this file is a run directory
 
 
 def of(model: keras.Model, name: str = "model", scale: Any = 1.0) -> Subject:
-    """A Keras model as a subject."""
-    return InProcess(model, name, scale)
+    """Return `model`, a `JEM` or any Keras classifier, as a subject.
+
+    ```python
+    evaluation.evaluate(evaluation.of(model, "mine"), data.load("digits"), "report")
+    ```
+
+    Args:
+        model: a Keras model that ends in logits or in probabilities.
+        name: the heading of its column in the report.
+        scale: the unit of each input feature in the gradient norm; a `JEM` has its own.
+    """
+    return KerasSubject(model, name, scale)
 
 
 def open_subject(target: str | Path, scale: Any = 1.0) -> Subject:
-    """The subject at `target`: a run directory, a `.keras` file, a SavedModel, or an endpoint."""
-    if str(target).partition(":")[0] in SCHEMES:
-        return Remote(str(target))
-    path = Path(target)
-    if path.is_dir() and not (path / "config.json").is_file():
-        try:
-            return Exported(path)
-        except ValueError as error:
-            if "no SavedModel" not in str(error):
-                raise
-            raise ValueError(
-                f"{str(path)!r} is neither a run directory (no config.json) nor a SavedModel."
-            ) from None
-    from jem_tf.training import run_directory as runs
+    """Open the subject at `target`: a run directory, a `.keras` file, a SavedModel, an endpoint.
 
+    ```python
+    evaluation.open_subject("runs/digits")
+    evaluation.open_subject("grpc://localhost:8500/digits")
+    ```
+
+    `scale` is the unit of each input feature in the gradient norm of a `.keras` file that holds
+    a plain classifier.
+    """
+    if str(target).partition(":")[0] in SCHEMES:
+        return EndpointSubject(str(target))
+    path = Path(target)
     if path.is_dir():
-        return of(runs.load(path), str(path))
+        if (path / RUN_CONFIG).is_file():
+            return of(loading.load(path), str(path))
+        _check_saved_model(path)
+        return SavedModelSubject(path)
     if not path.is_file():
         raise ValueError(f"There is no trained model at {str(path)!r}.")
-    return of(runs.read_model(path), str(path), scale)
+    return of(loading.read_model(path), str(path), scale)
+
+
+def _check_saved_model(directory: Path) -> None:
+    try:
+        layout.newest(directory)
+    except ValueError:
+        raise ValueError(
+            f"{str(directory)!r} is neither a run directory (no {RUN_CONFIG}) nor a SavedModel."
+        ) from None

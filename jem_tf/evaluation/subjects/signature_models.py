@@ -1,13 +1,12 @@
-"""Models known by their signatures: a SavedModel, or one behind a TF Serving endpoint.
+"""Models known by their signatures as subjects: a SavedModel, or a model behind an endpoint.
 
-Not here: models of Keras (`subjects.py`).
+Not here: Keras models (`in_process.py`).
 """
 
-import json
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlparse
 
 import numpy as np
@@ -17,108 +16,124 @@ from jem_tf.checks import are_probabilities
 from jem_tf.client import JEMClient
 from jem_tf.client.client import SCHEMES
 from jem_tf.evaluation.progress import bar
-from jem_tf.evaluation.subjects.in_process import Subject, split
-from jem_tf.saved_model.description import newest
+from jem_tf.evaluation.subjects.base import Subject, check_outputs, probe_inputs, split_labels
+from jem_tf.evaluation.subjects.in_process import MIN_PROBABILITY
+from jem_tf.saved_model import layout
 
-DEADLINE = 600.0  # seconds for one request: samples take hundreds of steps
+REQUEST_TIMEOUT = 600.0  # seconds: a sample takes hundreds of sampler steps
 
 
-class Signatures(Subject):
-    """A model known by its signatures; `call` runs one."""
+class SignatureSpec(NamedTuple):
+    """The inputs and outputs of one signature."""
 
-    def __init__(self, name: str, signatures: dict[str, tuple[dict[str, Any], set[str]]]):
+    inputs: dict[str, list[int] | None]  # shape of a row; None if not float32 of known size
+    outputs: set[str]
+
+
+class SignatureSubject(Subject):
+    """A model known by its signatures; subclasses implement `call`."""
+
+    def __init__(self, name: str, signatures: dict[str, SignatureSpec]):
         self.name = name
-        self.signatures = signatures  # name: ({input: shape without batch}, outputs)
-        source = next(iter(_sources(signatures)), None)
+        self.signatures = signatures
+        source = _find_source(signatures)
         if source is None:
             raise ValueError(
-                f"{name} has no signature that gives `logits` or `probabilities` of one input of "
-                f"floats of known size. Its signatures: {_listed(signatures)}"
+                f"{name} has no signature that returns `logits` or `probabilities` for one "
+                "float32 input of known size. "
+                f"Its signatures: {', '.join(sorted(signatures)) or 'none'}"
             )
         self._signature, self._output = source
-        self._input, shape = next(iter(signatures[self._signature][0].items()))
+        self._input, shape = next(iter(signatures[self._signature].inputs.items()))
         self.shape = tuple(shape or ())
-        probe = np.random.default_rng(0).normal(size=(4, *self.shape)).astype(np.float32)
-        values = np.asarray(self.call(self._signature, **{self._input: probe})[self._output])
-        if values.ndim != 2 or values.shape[1] < 2:
-            raise ValueError(
-                f"{name} must return [batch, classes], at least two. Received: {values.shape}"
-            )
-        self.num_classes = values.shape[1]
-        self._normalised = are_probabilities(values)
-        scored = "gradient_norm" in signatures.get("ood_score", ({}, set()))[1]
-        if self._normalised:
-            self.kinds = ("max_probability",)
-            self.lacks = ("log p(x): there is no signature with logits",)
-        elif not scored:
-            self.kinds = ("log_density", "max_probability")
-        if not scored:
-            self.lacks = (*self.lacks, "the gradient norm: there is no signature `ood_score`")
-        self.lacks = (
-            *self.lacks,
-            "attacks through refinement, chains and buffer: only of runs and `.keras` files",
+        outputs = self._call_source(probe_inputs(4, self.shape))
+        check_outputs(outputs, name)
+        self.num_classes = outputs.shape[1]
+        self._normalised = are_probabilities(outputs)
+        has_gradient_norm = (
+            "ood_score" in signatures and "gradient_norm" in signatures["ood_score"].outputs
         )
-
-    @property
-    def samples(self) -> bool:
-        return "sample" in self.signatures
+        limitations = []
+        if self._normalised:
+            self.score_kinds = ("max_probability",)
+            limitations.append("log p(x): there is no signature with logits")
+        elif not has_gradient_norm:
+            self.score_kinds = ("log_density", "max_probability")
+        if not has_gradient_norm:
+            limitations.append("the gradient norm: there is no signature `ood_score`")
+        limitations.append(
+            "attacks on refined inputs (JEM-k), chains and replay buffer: these need a run "
+            "directory or a `.keras` file"
+        )
+        self.limitations = tuple(limitations)
 
     @abstractmethod
     def call(self, signature: str, **arguments: Any) -> dict[str, Any]:
-        """The outputs of `signature`, by name."""
+        """Return the outputs of `signature` by name."""
 
-    def answer(self, x: Any) -> np.ndarray:
-        inputs = np.asarray(x, np.float32)
-        values = np.asarray(self.call(self._signature, **{self._input: inputs})[self._output])
-        return np.log(np.maximum(values, 1e-30)) if self._normalised else values
+    def _call_source(self, x: Any) -> np.ndarray:
+        arguments = {self._input: np.asarray(x, np.float32)}
+        return np.asarray(self.call(self._signature, **arguments)[self._output])
+
+    def predict_logits(self, x: Any) -> np.ndarray:
+        values = self._call_source(x)
+        return np.log(np.maximum(values, MIN_PROBABILITY)) if self._normalised else values
 
     def score_batch(self, x: Any) -> dict[str, Any]:
-        found = {"logits": self.answer(x)}
-        if "gradient_norm" in self.kinds:
+        outputs = {"logits": self.predict_logits(x)}
+        if "gradient_norm" in self.score_kinds:
             scores = self.call("ood_score", inputs=np.asarray(x, np.float32))
-            found["gradient_norm"] = scores["gradient_norm"]
-        return found
+            outputs["gradient_norm"] = scores["gradient_norm"]
+        return outputs
+
+    @property
+    def can_sample(self) -> bool:
+        return "sample" in self.signatures
 
     def sample(self, labels: np.ndarray, seed: int, steps: int) -> np.ndarray:
-        """Its own number of steps was fixed when it was exported."""
-        parts = split(labels)
-        drawn = []
-        for i, part in bar(enumerate(parts), len(parts), about="samples"):
-            seeds = (seed + 1000 * i + np.arange(len(part))).astype(np.int32)
-            drawn.append(self.call("sample", labels=part.astype(np.int32), seeds=seeds)["samples"])
-        return np.concatenate([np.asarray(d) for d in drawn])
+        """Return a sample for each of `labels`; the export fixed the number of steps."""
+        batches = split_labels(labels)
+        samples = []
+        for i, batch in bar(enumerate(batches), len(batches), about="samples"):
+            seeds = (seed + 1000 * i + np.arange(len(batch))).astype(np.int32)
+            outputs = self.call("sample", labels=batch.astype(np.int32), seeds=seeds)
+            samples.append(np.asarray(outputs["samples"]))
+        return np.concatenate(samples)
 
 
-class Exported(Signatures):
-    """A SavedModel in this process."""
+class SavedModelSubject(SignatureSubject):
+    """A SavedModel in this process: the newest version in `directory`, or `directory` itself.
+
+    ```python
+    SavedModelSubject("saved_models/digits").scores(x)
+    ```
+    """
 
     def __init__(self, directory: str | Path):
-        path = newest(Path(directory))
-        self._loaded = tf.saved_model.load(str(path))
-        facts = path / "assets.extra" / "jem.json"
-        if facts.is_file():
-            self.sample_steps = json.loads(facts.read_text()).get("sample_steps")
-        signatures = {
-            name: (
-                {
-                    k: _row(s.dtype.name, s.shape.as_list() if s.shape.rank else None)
-                    for k, s in f.structured_input_signature[1].items()
-                },
-                set(f.structured_outputs),
-            )
-            for name, f in self._loaded.signatures.items()
-        }
+        version = layout.newest(Path(directory))
+        self._loaded = tf.saved_model.load(str(version))
+        self.sample_steps = layout.read_metadata(version).get("sample_steps")
+        signatures = {name: _spec(f) for name, f in self._loaded.signatures.items()}
         super().__init__(str(directory), signatures)
         if not self._normalised:
-            self.network = lambda x: self.call(self._signature, **{self._input: x})[self._output]
+            self.logits_fn = lambda x: self.call(self._signature, **{self._input: x})[self._output]
 
     def call(self, signature: str, **arguments: Any) -> dict[str, Any]:
-        tensors = {k: tf.convert_to_tensor(v) for k, v in arguments.items()}
+        tensors = {key: tf.convert_to_tensor(value) for key, value in arguments.items()}
         return self._loaded.signatures[signature](**tensors)
 
 
-class Remote(Signatures):
-    """A model behind TF Serving: `grpc://host:port/model[/version]`, or `http://…`."""
+class EndpointSubject(SignatureSubject):
+    """A model behind a server that speaks TF Serving's protocol.
+
+    ```python
+    EndpointSubject("grpc://localhost:8500/digits").scores(x)
+    ```
+
+    Args:
+        address: `grpc://host:port/model` or `grpc://host:port/model/version`; the schemes grpcs,
+            http and https work, too.
+    """
 
     def __init__(self, address: str):
         parsed = urlparse(address)
@@ -134,38 +149,49 @@ class Remote(Signatures):
             f"{parsed.scheme}://{parsed.netloc}",
             model,
             int(version[0]) if version else None,
-            timeout=DEADLINE,
+            timeout=REQUEST_TIMEOUT,
         )
         signatures = {
-            name: ({k: _row(*v) for k, v in s.inputs.items()}, set(s.outputs))
-            for name, s in self._client.signatures().items()
+            name: SignatureSpec(
+                {key: _row_shape(*spec) for key, spec in signature.inputs.items()},
+                set(signature.outputs),
+            )
+            for name, signature in self._client.signatures().items()
         }
         super().__init__(address, signatures)
-        self.lacks = (*self.lacks, "gradients for white-box attacks: it is behind an endpoint")
+        self.limitations += ("white-box attacks: an endpoint returns no gradients",)
 
     def call(self, signature: str, **arguments: Any) -> dict[str, Any]:
         return self._client.call(signature, **arguments)
 
 
-def _row(dtype: str, shape: Sequence[int | None] | None) -> list[int] | None:
-    """The shape of a row; None if it is not floats, or its size is not known."""
+def _spec(function: Any) -> SignatureSpec:
+    """Return the inputs and outputs of a signature of a loaded SavedModel."""
+    inputs = {
+        name: _row_shape(spec.dtype.name, spec.shape.as_list() if spec.shape.rank else None)
+        for name, spec in function.structured_input_signature[1].items()
+    }
+    return SignatureSpec(inputs, set(function.structured_outputs))
+
+
+def _row_shape(dtype: str, shape: Sequence[int | None] | None) -> list[int] | None:
+    """Return the shape of one row; None if it is not float32 or its size is not known."""
     if dtype != "float32" or not shape or len(shape) < 2 or None in shape[1:]:
         return None
     return [size for size in shape[1:] if size is not None]
 
 
-def _sources(signatures: dict[str, tuple[dict[str, Any], set[str]]]) -> Iterator[tuple[str, str]]:
-    """Signatures and their outputs that may be logits or probabilities, the best first."""
-    wanted = [("logits", "logits"), ("serving_default", "logits")]
-    wanted += [("serving_default", "probabilities")]
-    for name in ("serving_default", *signatures):  # Keras' own exports have one, `output_0`
-        outputs = signatures.get(name, ({}, set()))[1]
-        wanted += [(name, "output_0")] if outputs == {"output_0"} else []
-    for name, output in wanted:
-        takes, outputs = signatures.get(name, ({}, set()))
-        if output in outputs and [s is not None for s in takes.values()] == [True]:
-            yield name, output
-
-
-def _listed(names: Sequence[str] | dict[str, Any]) -> str:
-    return ", ".join(sorted(names)) or "none"
+def _find_source(signatures: dict[str, SignatureSpec]) -> tuple[str, str] | None:
+    """Return the best signature and output that are logits or probabilities of one input."""
+    candidates = [("logits", "logits"), ("serving_default", "logits")]
+    candidates.append(("serving_default", "probabilities"))
+    # The exports of Keras have one output, `output_0`.
+    for name in ("serving_default", *signatures):
+        if name in signatures and signatures[name].outputs == {"output_0"}:
+            candidates.append((name, "output_0"))
+    for name, output in candidates:
+        if name in signatures and output in signatures[name].outputs:
+            shapes = list(signatures[name].inputs.values())
+            if len(shapes) == 1 and shapes[0] is not None:
+                return name, output
+    return None

@@ -1,0 +1,162 @@
+"""The figures of an evaluation as text: a table of all models, and answers to four questions.
+
+Not here: the page (`page.py`). The input is always the contents of `metrics.json`.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from jem_tf.energy import OOD_SCORES
+
+LINF_SIZES = (4 / 255, 12 / 255, 26 / 255)  # of the attacks in the table
+L2_SIZES = (0.5, 1.0, 2.0)
+FOOLED_SIZE = 12 / 255  # of the attack in the answers
+
+Format = Callable[[float | None], str]
+
+
+def percent(value: float | None) -> str:
+    """Return a share as a percentage; a dash for None."""
+    return "–" if value is None else f"{100 * value:.1f}\N{NO-BREAK SPACE}%"
+
+
+def number(value: float | None) -> str:
+    """Return a number with three decimals; a dash for None."""
+    return "–" if value is None else f"{value:.3f}"
+
+
+def rows(results: dict[str, Any]) -> list[tuple[str, list[str]]]:
+    """Return the rows of the table: a label, and a value for each model."""
+    models = list(results["models"].values())
+    return [
+        (label, [form(value) for value in values])
+        for label, form, values in _values(models)
+        if any(value is not None for value in values)
+    ]
+
+
+def table(results: dict[str, Any]) -> str:
+    """Return `rows` as text in columns, headed by the names of the models."""
+    lines = [("", list(results["models"])), *rows(results)]
+    left = max(len(label) for label, _ in lines)
+    width = max(len(value) for _, values in lines for value in values) + 3
+    return "\n".join(
+        label.ljust(left) + "".join(v.rjust(width) for v in values) for label, values in lines
+    )
+
+
+def answers(results: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return the questions that the results can answer, and the answers."""
+    (_, model), *others = results["models"].items()
+    other_name, other = others[0] if others else ("", {})
+
+    def beside(value: Any, form: Format) -> str:
+        return "" if value is None else f" ({other_name}: {form(value)})"
+
+    candidates = (
+        _answer_on_confidence(model, other, beside),
+        _answer_on_detection(model, other, beside),
+        _answer_on_attacks(model, other, beside),
+        _answer_on_samples(model),
+    )
+    return [answer for answer in candidates if answer is not None]
+
+
+def accuracy_at(model: dict[str, Any], kind: str, size: float) -> float | None:
+    """Return the accuracy of the model itself under an attack of `size`, if it was measured."""
+    for curve in (model.get("robustness") or {}).get("", []):
+        if curve["attack"] == kind:
+            for epsilon, accuracy in zip(curve["epsilons"], curve["accuracy"]):
+                if abs(epsilon - size) < 1e-9:
+                    return accuracy
+    return None
+
+
+def _values(models: list[dict[str, Any]]) -> Iterator[tuple[str, Format, list[Any]]]:
+    """Yield the label, the format and the values of every row of the table."""
+    for label, form, *keys in (
+        ("accuracy", percent, "classification", "accuracy"),
+        ("negative log-likelihood, nats", number, "classification", "nll"),
+        ("Brier score", number, "classification", "brier"),
+        ("calibration error (ECE)", percent, "calibration", "before", "ece"),
+        ("ECE, equally filled bins", percent, "calibration", "adaptive", "ece"),
+        ("largest error of a bin (MCE)", percent, "calibration", "before", "mce"),
+        ("ECE after temperature scaling", percent, "calibration", "after", "ece"),
+        ("area under risk–coverage", number, "selective", "aurc"),
+    ):
+        yield label, form, [_get(model, *keys) for model in models]
+    for kind in OOD_SCORES:
+        names = {name: None for model in models for name in _get(model, "ood", kind) or ()}
+        for name in names:
+            aurocs = [_get(model, "ood", kind, name, "auroc") for model in models]
+            yield f"AUROC {kind}: {name}", number, aurocs
+    for size in LINF_SIZES:
+        label = f"accuracy, PGD linf ε = {round(size * 255)}/255"
+        yield label, percent, [accuracy_at(model, "linf", size) for model in models]
+    for size in L2_SIZES:
+        label = f"accuracy, PGD l2 ε = {size:g}"
+        yield label, percent, [accuracy_at(model, "l2", size) for model in models]
+
+
+def _answer_on_confidence(model: Any, other: Any, beside: Any) -> tuple[str, str] | None:
+    if "classification" not in model:
+        return None
+    before, after = (model["calibration"][key]["ece"] for key in ("before", "after"))
+    return (
+        "Can its confidence be trusted?",
+        f"It is right in {percent(model['classification']['accuracy'])} of cases"
+        f"{beside(_get(other, 'classification', 'accuracy'), percent)}. Its confidence is off by "
+        f"{percent(before)} on average"
+        f"{beside(_get(other, 'calibration', 'before', 'ece'), percent)}, and by "
+        f"{percent(after)} after temperature scaling, which exports include.",
+    )
+
+
+def _answer_on_detection(model: Any, other: Any, beside: Any) -> tuple[str, str] | None:
+    detections = model.get("ood") or {}
+    kind = next((kind for kind in OOD_SCORES if kind in detections), None)
+    if kind is None or not detections[kind]:
+        return None
+    aurocs = {name: result["auroc"] for name, result in detections[kind].items()}
+    hardest = min(aurocs, key=lambda name: aurocs[name])
+    shares = ", ".join(f"{percent(auroc)} ({name})" for name, auroc in aurocs.items())
+    return (
+        "Does it detect out-of-distribution inputs?",
+        f"Given an in-distribution and an out-of-distribution input, its {kind.replace('_', ' ')} "
+        f"picks the right one in {shares} of cases. Hardest: {hardest}"
+        f"{beside(_get(other, 'ood', kind, hardest, 'auroc'), percent)}.",
+    )
+
+
+def _answer_on_attacks(model: Any, other: Any, beside: Any) -> tuple[str, str] | None:
+    accuracy = accuracy_at(model, "linf", FOOLED_SIZE)
+    if accuracy is None:
+        return None
+    return (
+        "How easily is it fooled?",
+        f"With every pixel changed by up to {round(FOOLED_SIZE * 255)} of 255 gray levels, by the "
+        f"strongest attack that was tried, it is still right in {percent(accuracy)} of cases"
+        f"{beside(accuracy_at(other, 'linf', FOOLED_SIZE), percent)}.",
+    )
+
+
+def _answer_on_samples(model: Any) -> tuple[str, str] | None:
+    if "generation" not in model:
+        return None
+    results = model["generation"]
+    return (
+        "Has it learned what the data looks like?",
+        f"Of {results['samples']} samples, another classifier recognised "
+        f"{percent(results['quality']['recognised'])} as the intended class (of real data, "
+        f"{percent(results['judge_accuracy'])}). They are "
+        f"{number(results['quality']['diversity'])} times as diverse as the data, and "
+        f"{percent(results['neighbours']['copies'])} are as near to a training input as the "
+        "nearest 1 % of test inputs are.",
+    )
+
+
+def _get(value: Any, *keys: str) -> Any:
+    """Return the value at the path `keys` in nested dicts; None if there is none."""
+    for key in keys:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value

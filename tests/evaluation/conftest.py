@@ -1,0 +1,47 @@
+"""A small budget, and one evaluated report that several tests read."""
+
+import pytest
+
+from jem_tf.evaluation import BUDGETS, Budget
+
+
+@pytest.fixture(scope="session", autouse=True)
+def tiny_budget():
+    """The budget "tiny": every part of an evaluation, with as little work as possible."""
+    BUDGETS["tiny"] = Budget(
+        attack_rows=6,
+        attack_steps=2,
+        refine_rows=4,
+        boundary_rows=3,
+        boundary_steps=10,
+        pointwise_rows=2,
+        distal_steps=2,
+        samples_per_class=3,
+        sample_steps=4,
+        animation_frames=2,
+        classifier_rows=1,
+    )
+    yield
+    del BUDGETS["tiny"]
+
+
+@pytest.fixture(scope="session")
+def baseline(small, tmp_path_factory):
+    """A finished run of a plain classifier on the images of `trained`."""
+    from jem_tf import cli
+
+    out = tmp_path_factory.mktemp("runs") / "plain"
+    flags = ["--objective", "cross_entropy", "--epochs", "2", "--out", str(out)]
+    assert cli.main(["train", small, *flags]) == 0
+    return out
+
+
+@pytest.fixture(scope="session")
+def report_directory(trained, baseline, tiny_budget, tmp_path_factory):
+    """The report on the run `trained` beside its baseline; tests must not change it."""
+    from jem_tf import cli
+
+    out = tmp_path_factory.mktemp("report") / "here"
+    flags = ["--baseline", str(baseline), "--ood", "noise", "constant", "--budget", "tiny"]
+    assert cli.main(["evaluate", str(trained), *flags, "--out", str(out)]) == 0
+    return out
