@@ -1,8 +1,8 @@
-"""Models of the JEM authors' PyTorch code here, and models from here there; PyTorch is not needed.
+"""Checkpoints of the JEM authors' PyTorch code, read and written without PyTorch.
 
-Not here: a PyTorch implementation (`benchmarks/`, `tests/pytorch/`, to compare with).
+Not here: a PyTorch implementation (`benchmarks/torch_jem.py`, for comparisons).
 """
 
-from jem_tf.pytorch.layout import load, save
+from jem_tf.pytorch.conversion import Checkpoint, build, load, parse_arch, read_checkpoint, save
 
-__all__ = ["load", "save"]
+__all__ = ["Checkpoint", "build", "load", "parse_arch", "read_checkpoint", "save"]

@@ -1,11 +1,11 @@
-"""Networks and files of PyTorch for the tests."""
+"""Networks and checkpoints of PyTorch for the tests."""
 
 import torch
 from torch_jem import Classifier, score
 
 
 def make(depth=10, width=1, norm=None, classes=10, linear=True, seed=0):
-    """A network whose norms have seen data, and whose weights are no special ones."""
+    """Return a network with random weights whose norms have statistics of data."""
     torch.manual_seed(seed)
     network = Classifier(depth, width, norm, classes, linear).train()
     network(torch.randn(8, 3, 32, 32))
@@ -13,13 +13,13 @@ def make(depth=10, width=1, norm=None, classes=10, linear=True, seed=0):
         for name, weight in network.named_parameters():
             if ".bn" in name:
                 weight.add_(0.1 * torch.randn_like(weight))
-        if norm is None:  # whose gradients are so small that noise alone would move chains
+        if norm is None:  # its gradients are so small that noise alone would move the chains
             network.class_output.weight.mul_(10)
     return network.eval()
 
 
 def save(network, path, chains=None, **options):
-    """As the authors' code writes its checkpoints."""
+    """Write a checkpoint as the authors' code does."""
     content = {"model_state_dict": network.state_dict()}
     if chains is not None:
         content["replay_buffer"] = chains
@@ -27,8 +27,7 @@ def save(network, path, chains=None, **options):
 
 
 def write_golden(folder):
-    """What `test_golden.py` reads where there is no PyTorch: a file of the kind that the authors'
-    are, in half precision, and what PyTorch makes of it."""
+    """Write the files of `test_golden.py`: a checkpoint in half precision and PyTorch's outputs."""
     import numpy as np
 
     network = make()

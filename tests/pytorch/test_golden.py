@@ -1,4 +1,4 @@
-"""A file that PyTorch wrote, and what PyTorch makes of it; PyTorch itself is not needed here."""
+"""A checkpoint that PyTorch wrote, and the outputs of PyTorch for it; PyTorch is not needed."""
 
 from pathlib import Path
 
@@ -22,13 +22,13 @@ def expected():
     return np.load(FOLDER / "golden.npz")
 
 
-def test_logits_of_the_buffer_are_pytorchs(model, expected):
-    x = model.buffer["chains"].numpy()
+def test_logits_of_the_buffer_equal_those_of_pytorch(model, expected):
+    x = model.stored_chains()
     assert x.shape == (2, 32, 32, 3)
     np.testing.assert_allclose(model.predict(x, verbose=0), expected["logits"], atol=1e-5)
 
 
-def test_so_are_gradients(model, expected):
-    found = energy.input_score(model.backbone, tf.constant(model.buffer["chains"]))
-    theirs = np.moveaxis(expected["score"], 1, -1)
-    assert np.abs(found.numpy() - theirs).max() < 1e-4 * np.abs(theirs).max()
+def test_gradients_of_the_buffer_equal_those_of_pytorch(model, expected):
+    score = energy.input_score(model.backbone, tf.constant(model.stored_chains())).numpy()
+    torch_score = np.moveaxis(expected["score"], 1, -1)
+    assert np.abs(score - torch_score).max() < 1e-4 * np.abs(torch_score).max()

@@ -1,4 +1,4 @@
-"""The same weights give the same numbers in PyTorch and here; `make test-torch` installs it."""
+"""The same weights give the same numbers in PyTorch and in Keras; `make test-torch` runs this."""
 
 import keras
 import numpy as np
@@ -7,6 +7,7 @@ import tensorflow as tf
 
 import jem_tf.pytorch
 from jem_tf import backbones, energy
+from jem_tf.pytorch import conversion
 
 torch = pytest.importorskip("torch", reason="needs PyTorch: make test-torch")
 from torch_jem import Classifier, score  # noqa: E402
@@ -14,7 +15,7 @@ from torch_jem import Classifier, score  # noqa: E402
 from pytorch import reference  # noqa: E402
 
 SIZES = [(10, 1, None), (16, 2, None), *((10, 1, n) for n in ("batch", "instance", "layer", "act"))]
-# At 28-10 the sums have ten thousand terms: rounding differs by a few of the last digits.
+# At 28-10 the sums have ten thousand terms: the last digits differ by rounding.
 PAPER = pytest.param((28, 10, None), marks=pytest.mark.slow, id="28-10-None")
 
 
@@ -32,28 +33,27 @@ def images(n=4, seed=1):
     return np.random.default_rng(seed).uniform(-1, 1, (n, 32, 32, 3)).astype(np.float32)
 
 
-def there(x):
+def to_torch(x):
     return torch.from_numpy(np.ascontiguousarray(np.moveaxis(np.asarray(x), -1, 1)))
 
 
-def here(x):
+def to_numpy(x):
     return np.moveaxis(x.detach().numpy(), 1, -1)
 
 
-def close(found, expected, relative):
-    """Within `relative` of the largest expected value: single ones may cancel to nothing."""
-    assert np.abs(found - expected).max() < relative * np.abs(expected).max()
+def assert_close(actual, expected, relative):
+    """Compare within `relative` of the largest expected value: single values may cancel."""
+    assert np.abs(actual - expected).max() < relative * np.abs(expected).max()
 
 
 def test_logits(pair):
     theirs, ours, *_ = pair
     x = images()
-    close(ours.predict(x, verbose=0), theirs(there(x)).detach().numpy(), 1e-4)
+    assert_close(ours.predict(x, verbose=0), theirs(to_torch(x)).detach().numpy(), 1e-4)
 
 
 def test_input_gradients(pair):
-    """In double precision: a unit of a leaky ReLU that is 0 but for rounding has one slope there
-    and another one here, which is no fault of either."""
+    """In double precision: a leaky ReLU has two slopes at 0, and rounding decides which one."""
     theirs, ours, _, kind = pair
     keras.config.set_dtype_policy("float64")
     try:
@@ -62,32 +62,32 @@ def test_input_gradients(pair):
         keras.config.set_dtype_policy("float32")
     double.set_weights(ours.backbone.get_weights())
     x = images().astype(np.float64)
-    found = energy.input_score(lambda v: double(v, training=False), tf.constant(x))
-    close(found.numpy(), here(score(theirs.double(), there(x))), 1e-4)
+    scores = energy.input_score(lambda v: double(v, training=False), tf.constant(x))
+    assert_close(scores.numpy(), to_numpy(score(theirs.double(), to_torch(x))), 1e-4)
 
 
-def test_one_chain_with_the_same_noise_ends_at_the_same_point(pair):
-    """20 steps of the paper's SGLD; noise is ours, drawn step by step as the sampler does."""
+def test_chains_with_the_same_noise_end_at_the_same_points(pair):
+    """20 steps of the paper's SGLD in PyTorch, with the noise that our sampler draws."""
     from jem_tf._tf.randomness import fold_in, normal
 
     theirs, ours, *_ = pair
     start, seed = images(2), tf.constant([3, 4])
-    found, _ = ours.run_chains(tf.constant(start), seed)
-    x = there(start)
+    ends, _ = ours.run_chains(tf.constant(start), seed)
+    x = to_torch(start)
     for step in range(20):
-        noise = there(normal(start.shape, fold_in(seed, tf.constant(step))).numpy())
+        noise = to_torch(normal(start.shape, fold_in(seed, tf.constant(step))).numpy())
         x = x + score(theirs, x) + 0.01 * noise
-    close(found.numpy(), here(x), 1e-4)
-    assert np.abs(found.numpy() - start).max() > 0.02  # and they did go somewhere
+    assert_close(ends.numpy(), to_numpy(x), 1e-4)
+    assert np.abs(ends.numpy() - start).max() > 0.02  # the chains have moved
 
 
-def test_the_buffer_comes_along(pair):
+def test_the_buffer_is_loaded(pair):
     _, ours, chains, _ = pair
-    np.testing.assert_array_equal(ours.buffer["chains"].numpy(), here(chains))
+    np.testing.assert_array_equal(ours.stored_chains(), to_numpy(chains))
 
 
-def test_back_again(pair, tmp_path):
-    """What PyTorch loads, strictly and without code in the file, is what it had written."""
+def test_pytorch_loads_the_saved_checkpoint(pair, tmp_path):
+    """PyTorch loads it strictly and without code in the file, and finds what it had written."""
     theirs, ours, chains, kind = pair
     jem_tf.pytorch.save(ours, tmp_path / "ours.pt")
     content = torch.load(tmp_path / "ours.pt", weights_only=True)
@@ -101,43 +101,43 @@ def test_back_again(pair, tmp_path):
 
 
 @pytest.mark.parametrize("older", [False, True], ids=["zip", "before 1.6"])
-def test_both_kinds_of_files(tmp_path, older):
+def test_both_file_formats(tmp_path, older):
     theirs, x = reference.make(), images()
     options = {"_use_new_zipfile_serialization": not older}
     reference.save(theirs, tmp_path / "a.pt", torch.rand(4, 3, 32, 32), **options)
     ours = jem_tf.pytorch.load(tmp_path / "a.pt", "wrn-10-1")
-    close(ours.predict(x, verbose=0), theirs(there(x)).detach().numpy(), 1e-4)
+    assert_close(ours.predict(x, verbose=0), theirs(to_torch(x)).detach().numpy(), 1e-4)
 
 
 def test_the_variant_of_jem_plus_plus(tmp_path):
-    """No `f.linear`, batch norm, and second names for the layers that YOPO keeps apart."""
+    """No `f.linear`, batch norm, and second names for the layers that YOPO separates."""
     theirs, x = reference.make(norm="batch", linear=False, classes=7), images()
     state = theirs.state_dict()
-    again = {k.replace("f.conv1", "f.layer_one"): v for k, v in state.items() if "f.conv1" in k}
-    again |= {
+    second_names = {
+        k.replace("f.conv1", "f.layer_one"): v for k, v in state.items() if "f.conv1" in k
+    }
+    second_names |= {
         k.replace("f.layer1", "f.other_layers.0"): v for k, v in state.items() if "f.layer1" in k
     }
-    torch.save({"model_state_dict": {**state, **again}}, tmp_path / "a.pt")
+    torch.save({"model_state_dict": {**state, **second_names}}, tmp_path / "a.pt")
     ours = jem_tf.pytorch.load(tmp_path / "a.pt", "wrn-10-1", classes=7)
-    close(ours.predict(x, verbose=0), theirs(there(x)).detach().numpy(), 1e-4)
-    assert not ours.buffer.filled
+    assert_close(ours.predict(x, verbose=0), theirs(to_torch(x)).detach().numpy(), 1e-4)
+    assert ours.stored_chains() is None
 
 
-def test_actnorm_learns_its_start_from_data_as_there():
-    from jem_tf.backbones.actnorm import initialise
+def test_actnorm_is_initialised_from_data_as_in_pytorch():
+    from jem_tf.backbones.actnorm import initialise_actnorm
 
     ours = backbones.wide_resnet((32, 32, 3), 10, 10, 1, "act")
     theirs = Classifier(10, 1, "act")
     x = images(16)
     model = jem_tf.JEM(ours)
-    for name, weight in jem_tf.pytorch.layout._weights(ours):
-        theirs.state_dict()[name].copy_(
-            torch.from_numpy(jem_tf.pytorch.layout._to_torch(weight).copy())
-        )
+    for name, weight in conversion.named_weights(ours):
+        theirs.state_dict()[name].copy_(torch.from_numpy(conversion.to_torch(weight).copy()))
     model.adapt(x)
-    logits = theirs(there(x)).detach().numpy()
-    # PyTorch divides by n - 1 of thousands of pixels
-    close(model.predict(x, verbose=0), logits, 1e-3)
+    logits = theirs(to_torch(x)).detach().numpy()
+    # PyTorch divides by n - 1 for thousands of pixels n.
+    assert_close(model.predict(x, verbose=0), logits, 1e-3)
     before = model.predict(x, verbose=0)
-    initialise(ours, 5 * x)  # once only
+    initialise_actnorm(ours, 5 * x)  # without effect: it is initialised
     np.testing.assert_array_equal(model.predict(x, verbose=0), before)
