@@ -1,22 +1,26 @@
-# `make help` lists the targets. PYTHON selects the interpreter that .venv is made with.
-PYTHON ?= python3.11
+# `make help` lists the targets. PYTHON selects the interpreter of .venv; by default the first of
+# these that is Python 3.11 to 3.13, which TensorFlow supports, and can create environments.
+PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3 python; do \
+  $$python -c 'import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' \
+  2>/dev/null && echo $$python && break; done)
 DATASET ?= digits
 RUN ?= runs/$(DATASET)
 WORKERS ?= 3  # of make test: more than cores, as some tests wait for servers and browsers
 BIN := .venv/bin
 STAMP := .venv/.stamp
 
-export TF_CPP_MIN_LOG_LEVEL ?= 2
-
 .DEFAULT_GOAL := help
-.PHONY: help setup demo train evaluate export serve up browser test test-slow test-torch lint format bench bench-serving compare clean
+.PHONY: help setup demo train evaluate export serve up browser test test-slow test-torch lint format \
+  docs bench bench-serving compare clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-setup: $(STAMP) ## make .venv; the other targets do this by themselves
+setup: $(STAMP) ## create .venv; the other targets do this by themselves
 
 $(STAMP): requirements.txt pyproject.toml
+	@if [ -z "$(PYTHON)" ]; then echo "jem_tf needs Python 3.11, 3.12 or 3.13 with venv, and found none:" \
+	  "install one (Debian: apt-get install python3-venv), or set PYTHON=/path/to/python." >&2; exit 1; fi
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev]'
 	@touch $@
@@ -30,7 +34,7 @@ train: $(STAMP) ## train on DATASET into RUN
 evaluate: $(STAMP) ## measure RUN: accuracy, calibration, OOD detection
 	$(BIN)/jem-tf evaluate $(RUN) $(ARGS)
 
-export: $(STAMP) ## RUN as the next version of a SavedModel below saved_models/
+export: $(STAMP) ## write RUN as the next version of a SavedModel below saved_models/
 	$(BIN)/jem-tf export $(RUN) $(ARGS)
 
 serve: $(STAMP) ## serve saved_models/DATASET here: gRPC 8500, REST and a page to try it 8501
@@ -39,14 +43,14 @@ serve: $(STAMP) ## serve saved_models/DATASET here: gRPC 8500, REST and a page t
 up: ## serve saved_models/ with TF Serving itself (needs Docker)
 	docker compose -f serving/compose.yaml up --build $(ARGS)
 
-browser: ## Chromium for the tests of pages, where this can be installed; they are skipped without
+browser: ## install Chromium for the browser tests if possible; they are skipped without it
 	@command -v chromedriver >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
 	  && echo "Installing Chromium for the browser tests" && apt-get update -qq \
 	  && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
 	     chromium chromium-driver >/dev/null; } || true
 
 test: $(STAMP) browser ## the test suite
-	$(BIN)/pytest -n $(WORKERS) --dist loadfile
+	$(BIN)/pytest -n $(WORKERS) --dist loadfile --durations=10
 
 test-slow: $(STAMP) ## the tests that train for minutes
 	$(BIN)/pytest -m slow -v
@@ -55,23 +59,31 @@ test-slow: $(STAMP) ## the tests that train for minutes
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[torch]'
 	@touch $@
 
-test-torch: .venv/.torch ## numbers beside PyTorch's, WideResNet-28-10 too; installs PyTorch
+test-torch: .venv/.torch ## compare with PyTorch, WideResNet-28-10 included; installs PyTorch
 	$(BIN)/pytest -v -m '' tests/pytorch
 
-lint: $(STAMP) ## ruff and mypy
+lint: $(STAMP) ## ruff, mypy, and the layers of the package (import-linter)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 
-format: $(STAMP) ## let ruff lay the code out
+.venv/.docs: $(STAMP)
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[docs]'
+	@touch $@
+
+docs: .venv/.docs ## build the documentation into site/; a broken link or a warning is an error
+	$(BIN)/mkdocs build --strict
+
+format: $(STAMP) ## format the code with ruff
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: .venv/.torch ## training step beside PyTorch and cross-entropy, memory, scoring; installs PyTorch
+bench: .venv/.torch ## training step against PyTorch and cross-entropy, memory, scoring; installs PyTorch
 	$(BIN)/python benchmarks/training_step.py
 	$(BIN)/python benchmarks/scoring.py
 
-bench-serving: $(STAMP) ## requests a second of the embedded server, beside a plain endpoint
+bench-serving: $(STAMP) ## requests per second of the embedded server, against a plain endpoint
 	$(BIN)/python benchmarks/serving.py
 
 compare: $(STAMP) ## all objectives side by side on digits and Fashion-MNIST (from DATA_DIR); 45 minutes
@@ -80,5 +92,5 @@ compare: $(STAMP) ## all objectives side by side on digits and Fashion-MNIST (fr
 	  --ood mnist noise constant interpolations $(if $(DATA_DIR),--data-dir $(DATA_DIR))
 
 clean: ## remove .venv and caches; runs/ and saved_models/ stay
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache build *.egg-info
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache build site *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -48,7 +48,7 @@ class State(keras.layers.Layer):
         """The scalar `name` as a Python number; call it outside of graphs."""
         return replica_components(self._arrays[name])[0].numpy().item()
 
-    def assign(self, **arrays: np.ndarray) -> None:
+    def assign(self, **arrays: Any) -> None:
         """Create or overwrite variables; call it eagerly and outside `strategy.run`."""
         for name, value in arrays.items():
             local = name in self.per_replica

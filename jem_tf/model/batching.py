@@ -70,5 +70,7 @@ class BatchedCalls:
                 labels, *seeds = rest if has_labels else (None, *rest)
                 return function(x, labels, *(seeds or [None]))
 
-            self._traced[key] = tf.function(call, input_signature=specs)
+            # A concrete function: TensorFlow counts the first calls of `tf.function`s from one
+            # line of code together, and warns that they are traced too often.
+            self._traced[key] = tf.function(call).get_concrete_function(*specs)
         return self._traced[key]
