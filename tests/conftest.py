@@ -1,5 +1,6 @@
-"""Two logical CPU devices, so that `MirroredStrategy` has two replicas everywhere."""
+"""Fixtures for all tests. Two logical CPU devices let `MirroredStrategy` have two replicas."""
 
+import fcntl
 import os
 import shutil
 from pathlib import Path
@@ -12,7 +13,7 @@ os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")  # the same numbers on every
 
 
 def pytest_configure(config):
-    """In each process that runs tests; the one that only hands them out needs no TensorFlow."""
+    """Configure TensorFlow in each process that runs tests; the controller of xdist runs none."""
     if getattr(config.option, "numprocesses", None) and not hasattr(config, "workerinput"):
         return
     import tensorflow as tf
@@ -31,25 +32,51 @@ def fixed_seed():
 
 @pytest.fixture(scope="session")
 def mirrored():
-    """One for all tests: TensorFlow numbers collectives anew in each strategy of a process."""
+    """One strategy for all tests: TensorFlow numbers the collectives of each strategy from 0."""
     import tensorflow as tf
 
     return tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
+def shared_directory(tmp_path_factory):
+    """A function that fills a directory once for all workers of xdist, and returns its path."""
+    base = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        base = base.parent  # the directories of all workers are here
+
+    def shared(name, write):
+        path = base / "shared" / name
+        path.parent.mkdir(exist_ok=True)
+        with path.with_suffix(".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not path.exists():
+                temporary = path.with_name(f".{name}")
+                shutil.rmtree(temporary, ignore_errors=True)
+                temporary.mkdir()
+                write(temporary)
+                temporary.rename(path)
+        return path
+
+    return shared
+
+
+@pytest.fixture(scope="session")
 def blobs():
     """Three Gaussian classes in the plane, not in [-1, 1]: x `[300, 2]`, y `[300]`."""
     rng = np.random.default_rng(0)
     y = np.arange(300) % 3
     centres = np.array([[1.0, 0.0], [3.0, 6.0], [5.0, 0.0]])
-    return (centres[y] + rng.normal(size=(300, 2)) * [0.4, 1.0]).astype(np.float32), y
+    x = (centres[y] + rng.normal(size=(300, 2)) * [0.4, 1.0]).astype(np.float32)
+    x.flags.writeable = y.flags.writeable = False
+    return x, y
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def make_model():
-    """A small JEM on vectors, compiled."""
+    """A function that makes a small `JEM` on vectors, compiled with accuracy of integer labels."""
     import keras
+    from helpers import compile_for_tests
 
     import jem_tf
 
@@ -64,37 +91,41 @@ def make_model():
         options = {"sampler": jem_tf.SGLD(steps=3), "seed": 1, **options}
         model = jem_tf.JEM(backbone, **options)
         if compiled:
-            model.compile(optimizer or keras.optimizers.Adam(1e-2), metrics=["accuracy"])
+            compile_for_tests(model, optimizer)
         return model
 
     return make
 
 
 @pytest.fixture(scope="session")
-def small(tmp_path_factory):
-    """A tiny image set, dark and bright, as .npz."""
-    place = tmp_path_factory.mktemp("data") / "small.npz"
-    rng = np.random.default_rng(0)
-    y = np.arange(80) % 2
-    x = (rng.uniform(0, 127, (80, 4, 4, 1)) + 127 * y[:, None, None, None]).astype(np.uint8)
-    np.savez(place, x=x, y=y)
-    return str(place)
+def small(shared_directory):
+    """An .npz file with 80 images of 4 x 4 pixels in two classes, dark and bright."""
+
+    def write(directory):
+        rng = np.random.default_rng(0)
+        y = np.arange(80) % 2
+        x = (rng.uniform(0, 127, (80, 4, 4, 1)) + 127 * y[:, None, None, None]).astype(np.uint8)
+        np.savez(directory / "small.npz", x=x, y=y)
+
+    return str(shared_directory("data", write) / "small.npz")
 
 
 @pytest.fixture(scope="session")
-def trained(small, tmp_path_factory):
-    """A finished run on it."""
-    from jem_tf import cli
+def trained(small, shared_directory):
+    """The directory of a finished run on the images of `small`; tests must not change it."""
+    from jem_tf_cli import main
 
-    out = tmp_path_factory.mktemp("runs") / "run"
-    flags = ["--epochs", "2", "--batch-size", "16", "--steps", "2", "--out", str(out)]
-    assert cli.main(["train", small, *flags]) == 0
-    return out
+    def write(directory):
+        out = str(directory / "run")
+        flags = ["--epochs", "2", "--batch-size", "16", "--steps", "2", "--out", out]
+        assert main(["train", small, *flags]) == 0
+
+    return shared_directory("trained", write) / "run"
 
 
 @pytest.fixture
 def run(trained, tmp_path):
-    """A copy of it, to do with as a test likes."""
+    """A copy of the finished run, which a test may change."""
     return Path(shutil.copytree(trained, tmp_path / "run"))
 
 
