@@ -3,6 +3,7 @@
 import pytest
 
 from jem_tf.evaluation import BUDGETS, Budget
+from jem_tf_cli import main
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -16,7 +17,7 @@ def tiny_budget():
         boundary_steps=10,
         pointwise_rows=2,
         distal_steps=2,
-        samples_per_class=3,
+        samples_per_class=5,
         sample_steps=4,
         animation_frames=2,
         classifier_rows=1,
@@ -28,20 +29,19 @@ def tiny_budget():
 @pytest.fixture(scope="session")
 def baseline(small, tmp_path_factory):
     """A finished run of a plain classifier on the images of `trained`."""
-    from jem_tf import cli
-
     out = tmp_path_factory.mktemp("runs") / "plain"
     flags = ["--objective", "cross_entropy", "--epochs", "2", "--out", str(out)]
-    assert cli.main(["train", small, *flags]) == 0
+    assert main(["train", small, *flags]) == 0
     return out
 
 
 @pytest.fixture(scope="session")
 def report_directory(trained, baseline, tiny_budget, tmp_path_factory):
-    """The report on the run `trained` beside its baseline; tests must not change it."""
-    from jem_tf import cli
+    """The report on the run `trained` beside its baseline; tests must not change it.
 
+    The digits have another shape than the images of the run, and are resized.
+    """
     out = tmp_path_factory.mktemp("report") / "here"
-    flags = ["--baseline", str(baseline), "--ood", "noise", "constant", "--budget", "tiny"]
-    assert cli.main(["evaluate", str(trained), *flags, "--out", str(out)]) == 0
+    flags = ["--baseline", str(baseline), "--ood", "noise", "constant", "digits", "--resize"]
+    assert main(["evaluate", str(trained), *flags, "--budget", "tiny", "--out", str(out)]) == 0
     return out

@@ -6,8 +6,8 @@ import pytest
 from scipy.special import erf, logsumexp
 
 import jem_tf
-from jem_tf import cli
 from jem_tf.evaluation.measures.likelihood import log_z
+from jem_tf_cli import main
 
 
 def gaussian_model(features, low, high):
@@ -58,6 +58,6 @@ def test_wrong_arguments_raise_errors_with_their_values(make_model):
 
 
 def test_the_command_prints_log_z(run, capsys):
-    assert cli.main(["loglik", str(run), "--chains", "10", "--steps", "20"]) == 0
+    assert main(["loglik", str(run), "--chains", "10", "--steps", "20"]) == 0
     text = capsys.readouterr().out
     assert "log Z = " in text and "16 test inputs" in text

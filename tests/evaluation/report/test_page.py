@@ -46,10 +46,11 @@ def test_names_from_outside_are_escaped(report_directory, metrics, tmp_path):
     assert "<script" not in page and "&lt;script&gt;" in page
 
 
-def test_rollbacks_are_counted(report_directory, metrics, tmp_path):
-    next(iter(metrics["models"].values()))["training"]["rollbacks"] = [0.0, 3.0]
-    shutil.copytree(report_directory, tmp_path / "copy")
-    page = report.write(tmp_path / "copy", metrics).read_text()
+def test_rollbacks_are_counted(metrics, tmp_path):
+    name, model = next(iter(metrics["models"].items()))
+    training = {**model["training"], "rollbacks": [0.0, 3.0]}
+    metrics["models"] = {name: {"training": training}}
+    page = report.write(tmp_path, metrics).read_text()
     assert "the guard rolled back (dotted lines): 3." in page
 
 
