@@ -4,7 +4,7 @@ import pytest
 
 from jem_tf.cli import demo
 from jem_tf.data.ood_sets import SYNTHETIC
-from jem_tf.evaluation.report import page as report
+from jem_tf.evaluation import report
 
 
 @pytest.mark.slow
