@@ -1,4 +1,4 @@
-"""A client for any TF Serving endpoint: the wire is all it knows."""
+"""A client for any TF Serving endpoint; it needs only the server's address."""
 
 from jem_tf.client.client import AsyncJEMClient, JEMClient, Predictions, ServingError
 

@@ -1,4 +1,4 @@
-"""A typed client for models behind TF Serving, or the embedded server.
+"""A typed client for models behind TF Serving or the embedded server.
 
 Not here: the transports (`grpc_wire.py`, `rest_wire.py`).
 """
@@ -16,13 +16,17 @@ import numpy as np
 
 from jem_tf.client.grpc_wire import GrpcWire
 from jem_tf.client.rest_wire import RestWire
-from jem_tf.client.wire import Arrays, Failed, Signature, Wire, objects
+from jem_tf.client.wire import Arrays, Signature, Wire, WireError, bytes_array
 
 SCHEMES = ("grpc", "grpcs", "http", "https")
+FIRST_PAUSE, MAX_PAUSE = 0.1, 5.0  # seconds between retries; the pause doubles each time
 
 
 class ServingError(OSError):
-    """A server said no, or nothing: `code` is the name of a gRPC status."""
+    """A request that the server refused or did not answer.
+
+    `code` is the name of a gRPC status, over REST too; `message` is the server's text.
+    """
 
     def __init__(self, code: str, message: str, address: str):
         super().__init__(f"{address} answers {code}: {message}")
@@ -30,7 +34,7 @@ class ServingError(OSError):
 
 
 class Predictions(NamedTuple):
-    """What a model says about inputs, a row for each."""
+    """The outputs of a model, one row per input."""
 
     class_id: np.ndarray
     class_name: np.ndarray
@@ -41,12 +45,12 @@ class Predictions(NamedTuple):
 
 
 class JEMClient:
-    """Asks a served model.
+    """A client of one served model.
 
     ```python
     client = JEMClient("localhost:8500", "digits")             # gRPC; or http://localhost:8501
-    found = client.predict(x)
-    found.probabilities, found.is_ood
+    predictions = client.predict(x)
+    predictions.probabilities, predictions.is_ood
     client.predict_images(["seven.png"]).class_name
     client.call("refine", inputs=x)["refined"]                 # any signature
     ```
@@ -54,13 +58,14 @@ class JEMClient:
     Args:
         address: `host:port` or `grpc://…` (`grpcs://…` with TLS), `http://…`, `https://…`.
         model: its name on the server.
-        version: a number, or None for the newest.
-        label: or the label of a version.
-        timeout: seconds for one request, retries and all.
-        retries: how often a request is sent again when the server is not there.
-        batch: rows in one request; larger arrays are sent in parts, `parallel` at a time.
-        ca, certificate, key: files for TLS: who signed the server's certificate (default: the
-            system's authorities), and for servers that want to know clients.
+        version: a version number; None: the newest version.
+        label: the label of a version, instead of `version`.
+        timeout: seconds for one request, including retries.
+        retries: how often a request is sent again if the server is unavailable.
+        batch: rows per request; larger arrays are split, and `parallel` parts are sent at a time.
+        ca: PEM file of the authority that signed the server's certificate; default: the system's.
+        certificate: PEM file of the client's own certificate.
+        key: PEM file of the client's own key.
     """
 
     def __init__(
@@ -77,69 +82,78 @@ class JEMClient:
         certificate: str | Path | None = None,
         key: str | Path | None = None,
     ):
-        scheme, host = _parsed(address)
+        scheme, host = _parse_address(address)
         if version is not None and label is not None:
             raise ValueError(f"Give a version or a label. Received: {version!r} and {label!r}")
         if not model or min(batch, parallel) < 1 or timeout <= 0 or retries < 0:
             raise ValueError(
-                "`model`, `timeout`, `batch` and `parallel` must be given and positive. Received: "
-                f"model={model!r}, timeout={timeout!r}, batch={batch!r}, parallel={parallel!r}, "
-                f"retries={retries!r}"
+                "`model` must not be empty, `timeout`, `batch` and `parallel` must be positive, "
+                f"and `retries` must not be negative. Received: model={model!r}, "
+                f"timeout={timeout!r}, batch={batch!r}, parallel={parallel!r}, retries={retries!r}"
             )
-        kind = GrpcWire if scheme.startswith("grpc") else RestWire
+        wire_class = GrpcWire if scheme.startswith("grpc") else RestWire
         files = {"ca": ca, "certificate": certificate, "key": key}
-        secrets = {k: None if v is None else Path(v).read_bytes() for k, v in files.items()}
-        self._wire: Wire = kind(scheme, host, model, version, label, secrets)
+        tls = {k: None if v is None else Path(v).read_bytes() for k, v in files.items()}
+        self._wire: Wire = wire_class(scheme, host, model, version, label, tls)
         self.address, self.model = f"{scheme}://{host}/{model}", model
         self.timeout, self.retries, self.batch, self.parallel = timeout, retries, batch, parallel
         self._signatures: dict[str, Signature] | None = None
 
     def predict(self, x: Any) -> Predictions:
-        """Classes, calibrated probabilities and OOD verdicts of inputs `[rows, …]`."""
-        return self._predictions(self.call("serving_default", inputs=np.asarray(x, np.float32)))
+        """Return classes, calibrated probabilities and OOD verdicts of inputs `[rows, …]`."""
+        return _to_predictions(self.call("serving_default", inputs=np.asarray(x, np.float32)))
 
     def predict_images(self, images: Iterable[bytes | str | Path]) -> Predictions:
-        """The same of PNG or JPEG files, by path or content; the server decodes and scales."""
+        """Return the predictions for PNG or JPEG files, given as paths or contents.
+
+        The server decodes, resizes and scales them.
+        """
         contents = [i if isinstance(i, bytes) else Path(i).read_bytes() for i in images]
-        return self._predictions(self.call("serving_default_bytes", image_bytes=objects(contents)))
+        outputs = self.call("serving_default_bytes", image_bytes=bytes_array(contents))
+        return _to_predictions(outputs)
 
     def logits(self, x: Any) -> np.ndarray:
+        """Return the logits `[rows, classes]` of inputs `[rows, …]`."""
         return self.call("logits", inputs=np.asarray(x, np.float32))["logits"]
 
     def energy(self, x: Any) -> np.ndarray:
+        """Return the energy `[rows]` of inputs `[rows, …]`."""
         return self.call("energy", inputs=np.asarray(x, np.float32))["energy"]
 
     def ood_score(self, x: Any) -> Arrays:
-        """`gradient_norm`, `log_density`, `max_probability`, `percentile`, `is_ood`."""
+        """Return `gradient_norm`, `log_density`, `max_probability`, `percentile`, `is_ood`."""
         return self.call("ood_score", inputs=np.asarray(x, np.float32))
 
     def sample(self, labels: Sequence[int], seed: int = 0) -> np.ndarray:
-        """A sample of each class in `labels`; the same for the same `seed`."""
+        """Return one sample per class in `labels`; the same `seed` gives the same samples."""
         seeds = (seed + np.arange(len(labels))).astype(np.int32)
         return self.call("sample", labels=np.asarray(labels, np.int32), seeds=seeds)["samples"]
 
     def call(self, signature: str, **inputs: np.ndarray) -> Arrays:
-        """All outputs of a signature; arrays of more than `batch` rows go in parts."""
+        """Return all outputs of a signature; arrays of more than `batch` rows are split."""
         sizes = {len(v) if np.ndim(v) else -1 for v in inputs.values()}
         if len(sizes) != 1 or max(sizes) <= self.batch:
-            return self._ask(lambda seconds: self._wire.call(signature, inputs, seconds, self))
+            return self._send_with_retries(
+                lambda seconds: self._wire.call(signature, inputs, seconds, self.signatures)
+            )
         starts = range(0, sizes.pop(), self.batch)
         parts = [{k: v[i : i + self.batch] for k, v in inputs.items()} for i in starts]
         with ThreadPoolExecutor(self.parallel) as pool:
-            found = list(pool.map(lambda part: self.call(signature, **part), parts))
-        return {name: np.concatenate([part[name] for part in found]) for name in found[0]}
+            outputs = list(pool.map(lambda part: self.call(signature, **part), parts))
+        return {name: np.concatenate([part[name] for part in outputs]) for name in outputs[0]}
 
-    def signatures(self, again: bool = False) -> dict[str, Signature]:
-        """What the model offers; asked for once, or `again`."""
-        if self._signatures is None or again:
-            self._signatures = self._ask(self._wire.signatures)
+    def signatures(self, refresh: bool = False) -> dict[str, Signature]:
+        """Return the signatures of the model; cached unless `refresh`."""
+        if self._signatures is None or refresh:
+            self._signatures = self._send_with_retries(self._wire.signatures)
         return self._signatures
 
     def status(self) -> dict[int, str]:
-        """The states of the versions, such as `{2: "AVAILABLE"}`."""
-        return self._ask(self._wire.status)
+        """Return the state of each version, such as `{2: "AVAILABLE"}`."""
+        return self._send_with_retries(self._wire.status)
 
     def close(self) -> None:
+        """Close the connection."""
         self._wire.close()
 
     def __enter__(self) -> "JEMClient":
@@ -148,28 +162,34 @@ class JEMClient:
     def __exit__(self, *_: Any) -> None:
         self.close()
 
-    def _predictions(self, found: Arrays) -> Predictions:
-        names = found.get("class_name", found["class_id"].astype(str))  # of other exports
-        text = [v.decode() if isinstance(v, bytes) else str(v) for v in names.tolist()]
-        others = {k: found[k] for k in Predictions._fields if k != "class_name"}
-        return Predictions(class_name=np.array(text), **others)
-
-    def _ask(self, send: Callable[[float], Any]) -> Any:
-        """Send, again where nobody is there, each time after a longer pause."""
+    def _send_with_retries(self, send: Callable[[float], Any]) -> Any:
+        """Return `send(seconds)`, retried with growing pauses while the server is unavailable."""
         deadline = time.monotonic() + self.timeout
         for attempt in range(self.retries + 1):
             try:
                 return send(deadline - time.monotonic())
-            except Failed as error:
-                pause = min(0.1 * 2**attempt, 5.0) * random.uniform(0.5, 1.0)
-                late = time.monotonic() + pause >= deadline
-                if error.code != "UNAVAILABLE" or attempt == self.retries or late:
+            except WireError as error:
+                pause = min(FIRST_PAUSE * 2**attempt, MAX_PAUSE) * random.uniform(0.5, 1.0)
+                too_late = time.monotonic() + pause >= deadline
+                if error.code != "UNAVAILABLE" or attempt == self.retries or too_late:
                     raise ServingError(error.code, str(error), self.address) from error
                 time.sleep(pause)
 
 
 class AsyncJEMClient:
-    """The same for coroutines: `await client.predict(x)`."""
+    """`JEMClient` for coroutines; the methods are the same.
+
+    ```python
+    async with AsyncJEMClient("localhost:8500", "digits") as client:
+        predictions = await client.predict(x)
+    ```
+
+    Args:
+        address: as for `JEMClient`.
+        model: as for `JEMClient`.
+        concurrency: requests at a time.
+        **options: further arguments of `JEMClient`.
+    """
 
     def __init__(self, address: str, model: str, concurrency: int = 32, **options: Any):
         self.sync = JEMClient(address, model, **options)
@@ -211,11 +231,19 @@ class AsyncJEMClient:
         self.sync.close()
 
 
-def _parsed(address: str) -> tuple[str, str]:
+def _to_predictions(outputs: Arrays) -> Predictions:
+    names = outputs.get("class_name", outputs["class_id"].astype(str))  # absent in other exports
+    class_names = [v.decode() if isinstance(v, bytes) else str(v) for v in names.tolist()]
+    others = {k: outputs[k] for k in Predictions._fields if k != "class_name"}
+    return Predictions(class_name=np.array(class_names), **others)
+
+
+def _parse_address(address: str) -> tuple[str, str]:
+    """Return scheme and `host:port`."""
     parsed = urlparse(address if "://" in address else f"grpc://{address}")
     if parsed.scheme not in SCHEMES or not parsed.netloc or parsed.path.strip("/"):
         raise ValueError(
-            "An address must be host:port, or grpc://, grpcs://, http:// or https:// before it. "
-            f"Received: {address!r}"
+            "An address must be host:port, with grpc://, grpcs://, http:// or https:// in front "
+            f"if needed. Received: {address!r}"
         )
     return parsed.scheme, parsed.netloc

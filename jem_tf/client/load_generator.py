@@ -1,7 +1,7 @@
-"""How much a served model can take: clients that ask as fast as they are answered.
+"""A load generator: concurrent clients that send the next request as soon as one is answered.
 
-Not here: a client to use (`client.py`). Messages are made once and sent as bytes, so that what is
-measured is the server's work and little of ours.
+Not here: a client for applications (`client.py`). Each message is built once and sent as bytes, so
+that the measurement is mostly the server's work.
 """
 
 import asyncio
@@ -16,19 +16,31 @@ from urllib.parse import quote
 import numpy as np
 
 from jem_tf.client.client import JEMClient
-from jem_tf.client.grpc_wire import MESSAGE_BYTES
+from jem_tf.client.grpc_wire import channel_options
+from jem_tf.client.wire import Arrays, Signature
 
 Send = Callable[[], Awaitable[None]]
-TIMEOUT = 60.0  # seconds for an answer
+TIMEOUT = 60.0  # seconds for a response
 
 
-class Refused(Exception):
-    """An answer that is an error; its text is a status."""
+class FailedRequest(Exception):
+    """A request without a valid response; the text of the exception is a status."""
 
 
 @dataclass
-class Load:
-    """What clients saw."""
+class LoadResult:
+    """The requests of all clients.
+
+    ```python
+    result = generate_load("localhost:8500", "digits")
+    result.per_second, result.milliseconds(0.99), result.failures
+    ```
+
+    Attributes:
+        seconds: how long the clients ran.
+        latencies: seconds of each successful request.
+        failures: number of failed requests by status.
+    """
 
     seconds: float
     latencies: list[float] = field(default_factory=list)
@@ -36,74 +48,98 @@ class Load:
 
     @property
     def per_second(self) -> float:
+        """Successful requests per second."""
         return len(self.latencies) / self.seconds
 
     def milliseconds(self, quantile: float) -> float:
+        """Return a quantile of the latencies; NaN if no request succeeded."""
         return 1e3 * float(np.quantile(self.latencies, quantile)) if self.latencies else np.nan
 
 
-def load(
+def generate_load(
     address: str,
     model: str,
     signature: str = "serving_default",
     clients: int = 32,
     seconds: float = 10.0,
     rows: int = 1,
-) -> Load:
-    """Ask `signature` with random inputs of its own shape.
+) -> LoadResult:
+    """Send random inputs to a signature and return what the clients measured.
 
     ```python
-    found = load("localhost:8500", "digits", "ood_score", clients=8)
-    found.per_second, found.milliseconds(0.99), found.failures
+    generate_load("localhost:8500", "digits", "ood_score", clients=8).per_second
     ```
+
+    Args:
+        address: `host:port` or `grpc://…`, or `http://…`.
+        model: its name on the server.
+        signature: a signature with numeric inputs of known shape.
+        clients: requests in progress at a time.
+        seconds: how long to send.
+        rows: per request.
     """
     with JEMClient(address, model) as client:
-        known, where = client.signatures(), client.address
-    if signature not in known:
-        raise ValueError(
-            f"{where} has the signatures {', '.join(sorted(known))}. Received: {signature!r}"
-        )
-    rng, inputs = np.random.default_rng(0), {}
-    for name, (dtype, shape) in known[signature].inputs.items():
-        if dtype not in ("float32", "float64", "int32", "int64") or not shape or None in shape[1:]:
-            raise ValueError(f"No inputs can be made up for {name!r}: {dtype}, shape {shape}.")
-        sizes = [rows, *(size or 1 for size in shape[1:])]
-        inputs[name] = (rng.integers(-7, 8, sizes) / 8).astype(dtype)  # integers: zeros
-    scheme, host = where.removesuffix(f"/{model}").split("://")
+        signatures, full_address = client.signatures(), client.address
+    if signature not in signatures:
+        names = ", ".join(sorted(signatures))
+        raise ValueError(f"{full_address} has the signatures {names}. Received: {signature!r}")
+    inputs = _random_inputs(signatures[signature], rows)
+    scheme, host = full_address.removesuffix(f"/{model}").split("://")
     if scheme == "grpc":
-        return asyncio.run(_ask_grpc(host, model, signature, inputs, clients, seconds))
+        return asyncio.run(_run_grpc_clients(host, model, signature, inputs, clients, seconds))
     if scheme != "http":
-        raise ValueError(f"Load comes over grpc:// or http://. Received: {address!r}")
+        raise ValueError(f"Load is sent over grpc:// or http://. Received: {address!r}")
     body = {"signature_name": signature, "inputs": {k: v.tolist() for k, v in inputs.items()}}
     path = f"/v1/models/{quote(model, safe='')}:predict"
-    return asyncio.run(ask(lambda: Poster(host, path, body).send, clients, seconds))
+    return asyncio.run(run_clients(lambda: JsonPoster(host, path, body).send, clients, seconds))
 
 
-async def ask(client: Callable[[], Send], clients: int, seconds: float) -> Load:
-    """Let `clients` send, each what `client()` sends, until `seconds` are over."""
-    begin = time.perf_counter()
-    found, end = Load(seconds), begin + seconds
+load = generate_load  # the name that `jem_tf.cli` imports
 
-    async def go_on(send: Send) -> None:
+
+async def run_clients(make_client: Callable[[], Send], clients: int, seconds: float) -> LoadResult:
+    """Send requests from `clients` concurrent tasks for `seconds`.
+
+    `make_client` returns the coroutine function that sends one request of a client and raises
+    `FailedRequest` if it fails.
+    """
+    start = time.perf_counter()
+    result, end = LoadResult(seconds), start + seconds
+
+    async def send_until_end(send: Send) -> None:
         while (sent := time.perf_counter()) < end:
             try:
                 async with asyncio.timeout(TIMEOUT):
                     await send()
-                found.latencies.append(time.perf_counter() - sent)
+                result.latencies.append(time.perf_counter() - sent)
             except TimeoutError:
-                found.failures[f"no answer in {TIMEOUT:.0f} s"] += 1
-            except Refused as error:
-                found.failures[str(error)] += 1
+                result.failures[f"no response in {TIMEOUT:.0f} s"] += 1
+            except FailedRequest as error:
+                result.failures[str(error)] += 1
                 await asyncio.sleep(0.01)
 
-    await asyncio.gather(*(go_on(client()) for _ in range(clients)))
-    found.seconds = time.perf_counter() - begin  # the last answers come later
-    return found
+    await asyncio.gather(*(send_until_end(make_client()) for _ in range(clients)))
+    result.seconds = time.perf_counter() - start  # the last responses arrive after `end`
+    return result
 
 
-async def _ask_grpc(
-    host: str, model: str, signature: str, inputs: dict[str, Any], clients: int, seconds: float
-) -> Load:
+def _random_inputs(signature: Signature, rows: int) -> Arrays:
+    """Return inputs in [-1, 1] for `signature`; integer inputs are zero."""
+    rng, inputs = np.random.default_rng(0), {}
+    for name, (dtype, shape) in signature.inputs.items():
+        if dtype not in ("float32", "float64", "int32", "int64") or not shape or None in shape[1:]:
+            raise ValueError(
+                f"Random inputs need a numeric type and a known shape. Received: {name!r} of type "
+                f"{dtype}, shape {shape}"
+            )
+        sizes = [rows, *(size or 1 for size in shape[1:])]
+        inputs[name] = (rng.integers(-7, 8, sizes) / 8).astype(dtype)
+    return inputs
+
+
+async def _run_grpc_clients(
+    host: str, model: str, signature: str, inputs: Arrays, clients: int, seconds: float
+) -> LoadResult:
     import grpc
     import tensorflow as tf
     from tensorflow_serving.apis import predict_pb2
@@ -113,21 +149,26 @@ async def _ask_grpc(
     for name, value in inputs.items():
         request.inputs[name].CopyFrom(tf.make_tensor_proto(value))
     message = request.SerializeToString()
-    sizes = [(f"grpc.max_{way}_message_length", MESSAGE_BYTES) for way in ("send", "receive")]
-    async with grpc.aio.insecure_channel(host, sizes) as channel:
+    async with grpc.aio.insecure_channel(host, channel_options()) as channel:
         call = channel.unary_unary("/tensorflow.serving.PredictionService/Predict")
 
         async def send() -> None:
             try:
                 await call(message)
             except grpc.aio.AioRpcError as error:
-                raise Refused(error.code().name) from error
+                raise FailedRequest(error.code().name) from error
 
-        return await ask(lambda: send, clients, seconds)
+        return await run_clients(lambda: send, clients, seconds)
 
 
-class Poster:
-    """Posts the same JSON over one connection, kept while the server keeps it."""
+class JsonPoster:
+    """Posts the same JSON over one connection, which stays open as long as the server keeps it.
+
+    ```python
+    poster = JsonPoster("localhost:8501", "/v1/models/digits:predict", {"instances": x.tolist()})
+    await poster.send()
+    ```
+    """
 
     def __init__(self, host: str, path: str, body: Any):
         content = json.dumps(body).encode()
@@ -136,23 +177,24 @@ class Poster:
             f"Content-Length: {len(content)}\r\n\r\n"
         )
         self._message = head.encode() + content
-        self._name, _, self._port = host.rpartition(":")
+        self._host, _, self._port = host.rpartition(":")
         self._streams: Any = None
 
     async def send(self) -> None:
+        """Send the request and read the response; raise `FailedRequest` if it is not 200."""
         try:
             if self._streams is None:
-                self._streams = await asyncio.open_connection(self._name, int(self._port))
+                self._streams = await asyncio.open_connection(self._host, int(self._port))
             reader, writer = self._streams
             writer.write(self._message)
             head = (await reader.readuntil(b"\r\n\r\n")).lower()
             if b"content-length:" not in head:
-                raise Refused("an answer without its length")
+                raise FailedRequest("a response without Content-Length")
             await reader.readexactly(int(head.split(b"content-length:")[1].split(b"\r\n")[0]))
         except (OSError, EOFError) as error:
             self._streams = None
-            raise Refused(type(error).__name__) from error
-        except BaseException:  # half an answer may be left in the connection
+            raise FailedRequest(type(error).__name__) from error
+        except BaseException:  # part of a response may be left in the connection
             if self._streams is not None:
                 self._streams[1].close()
             self._streams = None
@@ -162,4 +204,4 @@ class Poster:
             self._streams = None
         status = head.split(b" ", 2)[1].decode()
         if status != "200":
-            raise Refused(f"HTTP {status}")
+            raise FailedRequest(f"HTTP {status}")

@@ -9,67 +9,60 @@ from urllib.parse import quote
 
 import numpy as np
 
-from jem_tf.client.wire import Arrays, Failed, Signature, Wire, shape_of
+from jem_tf.client.wire import INIT_SIGNATURE, Arrays, Signature, Wire, WireError, to_shape
+
+_GRPC_CODES = {
+    400: "INVALID_ARGUMENT",
+    401: "UNAUTHENTICATED",
+    403: "PERMISSION_DENIED",
+    404: "NOT_FOUND",
+    429: "RESOURCE_EXHAUSTED",
+    501: "UNIMPLEMENTED",
+    502: "UNAVAILABLE",
+    503: "UNAVAILABLE",
+    504: "DEADLINE_EXCEEDED",
+}
 
 
 class RestWire(Wire):
-    """The columnar form of `:predict`; types come from the metadata."""
+    """Calls the column form of `:predict`; the types of outputs come from the metadata."""
 
-    codes = {  # noqa: RUF012
-        400: "INVALID_ARGUMENT",
-        401: "UNAUTHENTICATED",
-        403: "PERMISSION_DENIED",
-        404: "NOT_FOUND",
-        429: "RESOURCE_EXHAUSTED",
-        501: "UNIMPLEMENTED",
-        502: "UNAVAILABLE",
-        503: "UNAVAILABLE",
-        504: "DEADLINE_EXCEEDED",
-    }
-
-    def connect(self, scheme: str, host: str, secrets: dict[str, bytes | None]) -> None:
+    def connect(self, scheme: str, host: str, tls: dict[str, bytes | None]) -> None:
         try:
             import httpx
         except ImportError as error:
             raise ValueError("REST needs httpx: `pip install jem_tf[client]`.") from error
-        self._client = httpx.Client(verify=_context(secrets) if scheme == "https" else True)
-        which = ""
+        self._client = httpx.Client(verify=_ssl_context(tls) if scheme == "https" else True)
+        version = ""
         if self.version is not None:
-            which = f"/versions/{self.version}"
+            version = f"/versions/{self.version}"
         elif self.label is not None:
-            which = f"/labels/{quote(self.label, safe='')}"
-        self._url = f"{scheme}://{host}/v1/models/{quote(self.model, safe='')}{which}"
+            version = f"/labels/{quote(self.label, safe='')}"
+        self._url = f"{scheme}://{host}/v1/models/{quote(self.model, safe='')}{version}"
 
-    def call(self, signature: str, inputs: Arrays, seconds: float, client: Any) -> Arrays:
-        known = client.signatures()
-        body = {"signature_name": signature, "inputs": {k: _plain(v) for k, v in inputs.items()}}
-        answer = self._send("POST", ":predict", seconds, json.dumps(body))["outputs"]
-        if not _fits(answer, known.get(signature)):  # a new version has other outputs
-            known = client.signatures(again=True)
-        outputs = known[signature].outputs
+    def call(
+        self,
+        signature: str,
+        inputs: Arrays,
+        seconds: float,
+        get_signatures: Callable[[bool], dict[str, Signature]],
+    ) -> Arrays:
+        signatures = get_signatures(False)
+        body = {"signature_name": signature, "inputs": {k: _to_json(v) for k, v in inputs.items()}}
+        values = self._send("POST", ":predict", seconds, json.dumps(body))["outputs"]
+        if not _matches(values, signatures.get(signature)):  # a new version has other outputs
+            signatures = get_signatures(True)
+        outputs = signatures[signature].outputs
         if len(outputs) == 1:
-            answer = {next(iter(outputs)): answer}
-        return {k: _array(v, outputs[k][0]) for k, v in answer.items()}
+            values = {next(iter(outputs)): values}
+        return {name: _to_array(value, outputs[name][0]) for name, value in values.items()}
 
     def signatures(self, seconds: float) -> dict[str, Signature]:
-        found = self._send("GET", "/metadata", seconds)["metadata"]["signature_def"]
-
-        def known(infos: Any) -> dict[str, Any]:
-            return {
-                name: (
-                    _numpy_name(info["dtype"]),
-                    shape_of(
-                        info["tensor_shape"].get("unknown_rank", False),
-                        [int(d["size"]) for d in info["tensor_shape"].get("dim", [])],
-                    ),
-                )
-                for name, info in infos.items()
-            }
-
+        metadata = self._send("GET", "/metadata", seconds)["metadata"]
         return {
-            name: Signature(known(s["inputs"]), known(s["outputs"]))
-            for name, s in found["signature_def"].items()
-            if name != "__saved_model_init_op"
+            name: Signature(_types_and_shapes(s["inputs"]), _types_and_shapes(s["outputs"]))
+            for name, s in metadata["signature_def"]["signature_def"].items()
+            if name != INIT_SIGNATURE
         }
 
     def status(self, seconds: float) -> dict[int, str]:
@@ -83,66 +76,82 @@ class RestWire(Wire):
         import httpx
 
         try:
-            answer = self._client.request(
+            response = self._client.request(
                 method, self._url + path, content=body, timeout=max(seconds, 1e-3)
             )
         except httpx.TimeoutException as error:
-            raise Failed("DEADLINE_EXCEEDED", str(error) or "no answer in time") from error
+            raise WireError("DEADLINE_EXCEEDED", str(error) or "no response in time") from error
         except httpx.TransportError as error:
-            raise Failed("UNAVAILABLE", str(error)) from error
+            raise WireError("UNAVAILABLE", str(error)) from error
         try:
-            content = json.loads(answer.text)
+            content = json.loads(response.text)
         except ValueError:
-            content = {"error": answer.text[:500]}
-        if answer.status_code != 200:
+            content = {"error": response.text[:500]}
+        if response.status_code != 200:
             text = content.get("error", "") if isinstance(content, dict) else str(content)
-            raise Failed(self.codes.get(answer.status_code, "UNKNOWN"), text)
+            raise WireError(_GRPC_CODES.get(response.status_code, "UNKNOWN"), text)
         return content
 
 
-def _context(secrets: dict[str, bytes | None]) -> Any:
+def _ssl_context(tls: dict[str, bytes | None]) -> Any:
     import ssl
     import tempfile
 
-    ca = secrets["ca"]
+    ca = tls["ca"]
     context = ssl.create_default_context(cadata=None if ca is None else ca.decode())
-    if secrets["certificate"] is not None and secrets["key"] is not None:
-        with tempfile.TemporaryDirectory() as directory:  # ssl reads keys from files only
+    if tls["certificate"] is not None and tls["key"] is not None:
+        with tempfile.TemporaryDirectory() as directory:  # `ssl` reads keys from files only
             chain, key = Path(directory, "chain"), Path(directory, "key")
-            chain.write_bytes(secrets["certificate"])
+            chain.write_bytes(tls["certificate"])
             key.touch(0o600)
-            key.write_bytes(secrets["key"])
+            key.write_bytes(tls["key"])
             context.load_cert_chain(chain, key)
     return context
 
 
-def _fits(answer: Any, known: Signature | None) -> bool:
-    if known is None or len(known.outputs) == 1:
-        return known is not None and not isinstance(answer, dict)
-    return isinstance(answer, dict) and answer.keys() == known.outputs.keys()
+def _matches(values: Any, signature: Signature | None) -> bool:
+    """Return whether the outputs of a response have the form of `signature`."""
+    if signature is None or len(signature.outputs) == 1:
+        return signature is not None and not isinstance(values, dict)
+    return isinstance(values, dict) and values.keys() == signature.outputs.keys()
 
 
-def _plain(value: Any) -> Any:
-    array = np.asarray(value)
-    if array.dtype.kind in "OS":
-        return _each(array.tolist(), lambda v: {"b64": base64.b64encode(v).decode()})
-    return array.tolist()
+def _types_and_shapes(infos: Any) -> dict[str, Any]:
+    return {
+        name: (
+            _numpy_type(info["dtype"]),
+            to_shape(
+                info["tensor_shape"].get("unknown_rank", False),
+                [int(d["size"]) for d in info["tensor_shape"].get("dim", [])],
+            ),
+        )
+        for name, info in infos.items()
+    }
 
 
-def _each(value: Any, convert: Callable[[Any], Any]) -> Any:
-    return [_each(v, convert) for v in value] if isinstance(value, list) else convert(value)
-
-
-def _numpy_name(dtype: str) -> str:
+def _numpy_type(dtype: str) -> str:
     names = {"DT_FLOAT": "float32", "DT_DOUBLE": "float64", "DT_HALF": "float16"}
     return names.get(dtype, dtype.removeprefix("DT_").lower())
 
 
-def _array(value: Any, dtype: str) -> np.ndarray:
+def _to_json(value: Any) -> Any:
+    array = np.asarray(value)
+    if array.dtype.kind in "OS":
+        return _map_leaves(array.tolist(), lambda v: {"b64": base64.b64encode(v).decode()})
+    return array.tolist()
+
+
+def _to_array(value: Any, dtype: str) -> np.ndarray:
     if dtype != "string":
         return np.array(value, dtype)
-    return np.array(_each(value, _text), object)
+    return np.array(_map_leaves(value, _to_bytes), object)
 
 
-def _text(value: Any) -> bytes:
+def _to_bytes(value: Any) -> bytes:
     return base64.b64decode(value["b64"]) if isinstance(value, dict) else value.encode()
+
+
+def _map_leaves(value: Any, convert: Callable[[Any], Any]) -> Any:
+    if isinstance(value, list):
+        return [_map_leaves(item, convert) for item in value]
+    return convert(value)

@@ -1,4 +1,4 @@
-"""A server of SavedModels that speaks TF Serving's protocol; it knows nothing of JEM.
+"""A server of SavedModels with TF Serving's protocol; it knows nothing about JEM.
 
 `from jem_tf.server.serving import ModelServer` needs `pip install jem_tf[serve]`.
 """

@@ -1,6 +1,6 @@
-"""What the files of a server's settings say, checked before it listens.
+"""Settings in files (batching, TLS, monitoring, models), checked before the server listens.
 
-Not here: the settings themselves (`flags.py`).
+Not here: the options that name the files (`flags.py`).
 """
 
 import os
@@ -16,17 +16,23 @@ import grpc
 from jem_tf.server import protos
 from jem_tf.server.errors import RequestError
 from jem_tf.server.flags import Options
-from jem_tf.server.manager import checked, one_model
+from jem_tf.server.model_config import models_by_name, single_model_config
 
 METRICS_PATH = "/monitoring/prometheus/metrics"
-# Seconds that idle connections stay open: longer than clients keep them (httpx: 5), or a request
-# may be sent while its connection is being closed.
-KEEP_ALIVE = 75
+# Idle connections must stay open longer than clients keep them (httpx: 5 s). Otherwise a request
+# may be sent while the server closes its connection.
+KEEP_ALIVE_SECONDS = 75
 
 
 @dataclass(frozen=True)
 class Batching:
-    """How requests are put together; the defaults are TF Serving's but for the batch size."""
+    """How requests are combined into batches; the defaults are TF Serving's except the batch size.
+
+    ```python
+    Batching(max_batch_size=32, timeout_micros=1000)
+    Batching.from_file("batching.config")
+    ```
+    """
 
     max_batch_size: int = 64
     timeout_micros: int = 0
@@ -35,37 +41,42 @@ class Batching:
     allowed_sizes: Sequence[int] = ()
 
     @classmethod
-    def read(cls, path: str | Path) -> "Batching":
-        """From a text proto `BatchingParameters`."""
-        found = protos.read(path, protos.BatchingParameters)
+    def from_file(cls, path: str | Path) -> "Batching":
+        """Read a text proto `BatchingParameters`; raise `ValueError` if a value is invalid."""
+        parameters = protos.read_text_proto(path, protos.BatchingParameters)
 
-        def value(name: str, default: int, least: int = 1) -> int:
-            number = getattr(found, name).value if found.HasField(name) else default
-            if number < least:
-                raise ValueError(f"{name} in {str(path)!r} must be at least {least}: {number}")
+        def value(name: str, default: int, minimum: int = 1) -> int:
+            number = getattr(parameters, name).value if parameters.HasField(name) else default
+            if number < minimum:
+                raise ValueError(f"{name} in {str(path)!r} must be at least {minimum}: {number}")
             return number
 
-        if found.pad_variable_length_inputs:
-            raise ValueError(f"pad_variable_length_inputs in {str(path)!r} is not supported here")
-        largest = value("max_batch_size", 1000)
-        sizes = tuple(found.allowed_batch_sizes)
-        if sizes and (sizes[-1] != largest or list(sizes) != sorted(set(sizes)) or sizes[0] < 1):
+        if parameters.pad_variable_length_inputs:
+            raise ValueError(f"pad_variable_length_inputs in {str(path)!r} is not supported")
+        max_size = value("max_batch_size", 1000)
+        sizes = list(parameters.allowed_batch_sizes)
+        if sizes and (sizes[-1] != max_size or sizes != sorted(set(sizes)) or sizes[0] < 1):
             raise ValueError(
-                f"allowed_batch_sizes in {str(path)!r} must rise, and end with max_batch_size "
-                f"{largest}. Received: {list(sizes)}"
+                f"allowed_batch_sizes in {str(path)!r} must increase, and end with max_batch_size "
+                f"{max_size}. Received: {sizes}"
             )
         return cls(
-            largest,
+            max_size,
             value("batch_timeout_micros", 0, 0),
             value("max_enqueued_batches", 10),
             value("num_batch_threads", os.cpu_count() or 1),
-            sizes,
+            tuple(sizes),
         )
 
 
 @dataclass(frozen=True)
 class Tls:
-    """Keys and certificates, as PEM; `authority` signs those of clients."""
+    """Key and certificate of the server as PEM; `authority` signs the certificates of clients.
+
+    ```python
+    Tls.from_file("ssl.config").ssl_context()
+    ```
+    """
 
     key: str
     certificate: str
@@ -73,24 +84,25 @@ class Tls:
     verify_client: bool = False
 
     @classmethod
-    def read(cls, path: str | Path) -> "Tls":
-        """From a text proto `SSLConfig`."""
-        found = protos.read(path, protos.SSLConfig)
-        if not found.server_key or not found.server_cert:
+    def from_file(cls, path: str | Path) -> "Tls":
+        """Read a text proto `SSLConfig`; raise `ValueError` if it is incomplete."""
+        config = protos.read_text_proto(path, protos.SSLConfig)
+        if not config.server_key or not config.server_cert:
             raise ValueError(f"{str(path)!r} must hold server_key and server_cert, as PEM")
-        if found.client_verify and not found.custom_ca:
+        if config.client_verify and not config.custom_ca:
             raise ValueError(f"client_verify in {str(path)!r} needs custom_ca, as PEM")
-        return cls(found.server_key, found.server_cert, found.custom_ca, found.client_verify)
+        return cls(config.server_key, config.server_cert, config.custom_ca, config.client_verify)
 
-    def grpc(self) -> Any:
+    def grpc_credentials(self) -> Any:
+        """Return the credentials for a gRPC port."""
         roots = self.authority.encode() if self.verify_client else None
         pair = (self.key.encode(), self.certificate.encode())
         return grpc.ssl_server_credentials([pair], roots, self.verify_client)
 
-    def context(self) -> ssl.SSLContext:
-        """The same for REST."""
+    def ssl_context(self) -> ssl.SSLContext:
+        """Return the context for the REST API."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        with tempfile.TemporaryDirectory() as directory:  # ssl reads keys from files only
+        with tempfile.TemporaryDirectory() as directory:  # `ssl` reads keys from files only
             chain, key = Path(directory, "cert.pem"), Path(directory, "key.pem")
             chain.write_text(self.certificate)
             key.touch(0o600)
@@ -102,39 +114,41 @@ class Tls:
         return context
 
 
-def models(options: Options) -> Any:
-    """The `ModelServerConfig` to begin with, checked."""
+def read_model_config(options: Options) -> Any:
+    """Return the `ModelServerConfig` to start with; raise `ValueError` if it is invalid."""
     if options.model_config_file:
-        config = protos.read(options.model_config_file, protos.ModelServerConfig)
+        config = protos.read_text_proto(options.model_config_file, protos.ModelServerConfig)
     elif options.model_base_path:
-        config = one_model(options.model_name, str(Path(options.model_base_path).resolve()))
+        base_path = str(Path(options.model_base_path).resolve())
+        config = single_model_config(options.model_name, base_path)
     else:
-        raise ValueError("Say what to serve: a directory, or --model-config-file FILE.")
+        raise ValueError("There is nothing to serve: give a directory or --model-config-file FILE.")
     try:
-        checked(config)
+        models_by_name(config)
     except RequestError as error:
         raise ValueError(error.message) from error
     return config
 
 
-def batching(options: Options) -> Batching | None:
-    """How to batch, if at all."""
+def read_batching(options: Options) -> Batching | None:
+    """Return how to batch requests; None if batching is off."""
     file = options.batching_parameters_file
     if not options.enable_batching:
         if file:
             raise ValueError("--batching-parameters-file needs --enable-batching.")
         return None
-    return Batching.read(file) if file else Batching()
+    return Batching.from_file(file) if file else Batching()
 
 
-def metrics_path(options: Options) -> str | None:
-    """Where Prometheus asks; None if the monitoring file switches that off."""
+def read_metrics_path(options: Options) -> str | None:
+    """Return the HTTP path of the metrics; None if the monitoring file turns them off."""
     if not options.monitoring_config_file:
         return METRICS_PATH
-    found = protos.read(options.monitoring_config_file, protos.MonitoringConfig).prometheus_config
-    return (found.path or METRICS_PATH) if found.enable else None
+    file = options.monitoring_config_file
+    config = protos.read_text_proto(file, protos.MonitoringConfig).prometheus_config
+    return (config.path or METRICS_PATH) if config.enable else None
 
 
-def tls(options: Options) -> Tls | None:
-    """Keys and certificates, if there are any."""
-    return Tls.read(options.ssl_config_file) if options.ssl_config_file else None
+def read_tls(options: Options) -> Tls | None:
+    """Return keys and certificates; None if the server runs without TLS."""
+    return Tls.from_file(options.ssl_config_file) if options.ssl_config_file else None

@@ -1,11 +1,11 @@
-"""Errors of requests, by the codes that gRPC and TF Serving share.
+"""Errors of requests, with the status codes that gRPC and TF Serving share.
 
-Not here: how a transport tells them (`grpc_api.py`, `rest_api.py`).
+Not here: how a transport reports them (`grpc_api.py`, `rest_api.py`).
 """
 
 import tensorflow as tf
 
-HTTP = {  # as TF Serving maps them
+HTTP_STATUS = {  # TF Serving's mapping
     "CANCELLED": 499,
     "INVALID_ARGUMENT": 400,
     "DEADLINE_EXCEEDED": 504,
@@ -23,26 +23,37 @@ HTTP = {  # as TF Serving maps them
 
 
 class RequestError(Exception):
-    """A request that cannot be answered: `code` is the name of a gRPC status."""
+    """A request that cannot be answered.
+
+    ```python
+    RequestError("NOT_FOUND", "There is no such model.").http_status  # 404
+    ```
+
+    Args:
+        code: the name of a gRPC status.
+        message: what the client reads.
+    """
 
     def __init__(self, code: str, message: str):
         super().__init__(message)
         self.code, self.message = code, message
 
     @property
-    def http(self) -> int:
-        return HTTP.get(self.code, 500)
+    def http_status(self) -> int:
+        return HTTP_STATUS.get(self.code, 500)
 
 
 def invalid(message: str) -> RequestError:
+    """Return a `RequestError` with the code INVALID_ARGUMENT."""
     return RequestError("INVALID_ARGUMENT", message)
 
 
 def not_found(message: str) -> RequestError:
+    """Return a `RequestError` with the code NOT_FOUND."""
     return RequestError("NOT_FOUND", message)
 
 
-def of_tensorflow(error: tf.errors.OpError) -> RequestError:
-    """What an operation of the graph had to say, with its code."""
+def from_tensorflow(error: tf.errors.OpError) -> RequestError:
+    """Return the `RequestError` for an error of a graph operation, with the same code."""
     names = {value: name for name, value in vars(tf.errors).items() if isinstance(value, int)}
     return RequestError(names.get(error.error_code, "UNKNOWN"), error.message)

@@ -1,12 +1,12 @@
-"""The settings of a server, by the names of TF Serving's flags: plain data.
+"""The settings of a server as plain data, with the names of TF Serving's flags.
 
-Not here: what the files among them hold (`configuration.py`).
+Not here: the content of the configuration files (`configuration.py`).
 """
 
 from dataclasses import dataclass, field
 from typing import Any
 
-IGNORED = (  # flags of TF Serving that change nothing here
+IGNORED = (  # flags of TF Serving that are accepted and have no effect
     "rest_api_num_threads",
     "num_load_threads",
     "num_unload_threads",
@@ -35,41 +35,50 @@ IGNORED = (  # flags of TF Serving that change nothing here
 )
 
 
-def _flag(default: Any, about: str) -> Any:
-    return field(default=default, metadata={"help": about})
+def _flag(default: Any, help_text: str) -> Any:
+    return field(default=default, metadata={"help": help_text})
 
 
 @dataclass(frozen=True)
 class Options:
-    """Everything a server can be told, by the names of TF Serving's flags where it has them."""
+    """The settings of a server, with the names of TF Serving's flags where TF Serving has them.
 
-    model_name: str = _flag("default", "name in requests (default: that of the directory)")
-    model_base_path: str = _flag("", "directory with a directory for each version")
+    ```python
+    Options(model_name="digits", model_base_path="saved_models/digits", enable_batching=True)
+    ```
+    """
+
+    model_name: str = _flag("default", "name of the model in requests (default: the directory's)")
+    model_base_path: str = _flag("", "directory with one subdirectory per version")
     model_config_file: str = _flag(
-        "", "text proto ModelServerConfig: several models, policies, labels"
+        "", "text proto ModelServerConfig: several models, version policies, labels"
     )
     model_config_file_poll_wait_seconds: float = _flag(
-        0.0, "read that file again so often; 0: never"
+        0.0, "interval at which --model-config-file is read again; 0: never"
     )
-    host: str = _flag("127.0.0.1", "address to listen at; 0.0.0.0 for everyone")
-    port: int = _flag(8500, "of gRPC; 0: none")
-    rest_api_port: int = _flag(8501, "of REST; 0: none")
-    rest_api_timeout_in_ms: int = _flag(30_000, "for one request")
-    rest_api_enable_cors_support: bool = _flag(False, "let pages of other sites ask")
-    inspector: bool = _flag(True, "a page at / to try the models with; off: --no-inspector")
-    enable_batching: bool = _flag(False, "run requests that come together as one batch")
+    host: str = _flag("127.0.0.1", "address to listen at; 0.0.0.0 for all interfaces")
+    port: int = _flag(8500, "port of gRPC; 0: no gRPC")
+    rest_api_port: int = _flag(8501, "port of the REST API; 0: no REST API")
+    rest_api_timeout_in_ms: int = _flag(30_000, "timeout of a REST request; 0: none")
+    rest_api_enable_cors_support: bool = _flag(False, "allow requests from pages of other sites")
+    inspector: bool = _flag(True, "serve a page at / to try the models; off: --no-inspector")
+    enable_batching: bool = _flag(False, "run concurrent requests as one batch")
     batching_parameters_file: str = _flag("", "text proto BatchingParameters")
-    file_system_poll_wait_seconds: float = _flag(1.0, "look for versions so often; 0: once")
-    max_num_load_retries: int = _flag(5, "for a version that does not load")
-    load_retry_interval_micros: int = _flag(60_000_000, "between them")
-    allow_version_labels_for_unavailable_models: bool = _flag(False, "labels before versions")
-    enable_model_warmup: bool = _flag(True, "replay the requests that came with a model")
-    saved_model_tags: str = _flag("serve", "of the graph to load")
+    file_system_poll_wait_seconds: float = _flag(
+        1.0, "interval at which new versions are looked for; 0: only at the start"
+    )
+    max_num_load_retries: int = _flag(5, "retries for a version that fails to load")
+    load_retry_interval_micros: int = _flag(60_000_000, "interval between these retries")
+    allow_version_labels_for_unavailable_models: bool = _flag(
+        False, "allow labels for versions that are not loaded"
+    )
+    enable_model_warmup: bool = _flag(True, "replay the warm-up requests of a model at loading")
+    saved_model_tags: str = _flag("serve", "tags of the graph to load")
     monitoring_config_file: str = _flag("", "text proto MonitoringConfig")
     ssl_config_file: str = _flag("", "text proto SSLConfig: TLS for gRPC and REST")
-    tensorflow_intra_op_parallelism: int = _flag(0, "threads of an operation; 0: all cores")
-    tensorflow_inter_op_parallelism: int = _flag(0, "operations at a time; 0: all cores")
-    grpc_max_threads: int = _flag(64, "requests answered at a time, of each transport")
-    max_message_bytes: int = _flag(2**26, "of a request")
-    max_concurrent_requests: int = _flag(256, "more are refused")
-    drain_seconds: float = _flag(30.0, "for requests to end after SIGTERM")
+    tensorflow_intra_op_parallelism: int = _flag(0, "threads per operation; 0: all cores")
+    tensorflow_inter_op_parallelism: int = _flag(0, "operations run in parallel; 0: all cores")
+    grpc_max_threads: int = _flag(64, "threads that answer requests, per transport")
+    max_message_bytes: int = _flag(2**26, "largest accepted request")
+    max_concurrent_requests: int = _flag(256, "requests in progress; further ones are refused")
+    drain_seconds: float = _flag(30.0, "time for requests to finish after SIGTERM")

@@ -1,36 +1,38 @@
-"""A door before TF Serving that counts what comes through: the share of inputs that are OOD.
+"""A proxy in front of TF Serving that counts how many inputs are out of distribution.
 
-TF Serving's own metrics say how many requests and how slow, not what the answers were. A gateway
-passes every request on as it came, every answer back as it is, and reads the verdicts in it.
+TF Serving's own metrics are numbers and latencies of requests, not what the responses say. The
+gateway forwards every request and response unchanged, and reads the verdicts in the responses.
 
-Not here: the metrics of a server of ours, which counts by itself (`metrics.py`).
+Not here: the metrics of the embedded server, which counts verdicts itself (`metrics.py`).
 """
 
 import asyncio
 import json
 import logging
 import re
-import zlib
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import unquote
 
 import grpc
 import httpx
 import numpy as np
+import tensorflow as tf
 import uvicorn
 from tensorflow_serving.apis import predict_pb2
 
-from jem_tf.server import metrics
-from jem_tf.server.configuration import KEEP_ALIVE, METRICS_PATH
+from jem_tf.server import bodies, metrics
+from jem_tf.server.configuration import KEEP_ALIVE_SECONDS, METRICS_PATH
+from jem_tf.server.errors import RequestError
 from jem_tf.server.servable import DEFAULT_SIGNATURE
-from jem_tf.server.serving import bound
+from jem_tf.server.sockets import bind_socket
 
 log = logging.getLogger("jem_tf.gateway")
-PREDICT = "/tensorflow.serving.PredictionService/Predict"
-SERIES = 1000  # pairs of model and signature that are counted, at most
-DRAIN = 25  # seconds for requests to end
+PREDICT_METHOD = "/tensorflow.serving.PredictionService/Predict"
+MAX_SERIES = 1000  # pairs of model and signature in the metrics
+DRAIN_SECONDS = 25
 _PREDICT_PATH = re.compile(r"/v1/models/([^/:]+)(?:/(?:versions|labels)/[^/:]+)?:predict")
-_OWN_HEADERS = {  # of a connection, not of what it carries
+_CONNECTION_HEADERS = {  # belong to one connection and are not forwarded
     b"host",
     b"connection",
     b"keep-alive",
@@ -41,18 +43,24 @@ _OWN_HEADERS = {  # of a connection, not of what it carries
     b"trailer",
     b"upgrade",
 }
-Answer = tuple[int, list[tuple[bytes, bytes]], bytes]
+HttpResponse = tuple[int, list[tuple[bytes, bytes]], bytes]
 
 
 class Gateway:
-    """Passes requests on to a TF Serving.
+    """Forwards requests to a TF Serving, and counts the OOD verdicts in its responses.
+
+    ```python
+    Gateway("serving:8500", "serving:8501", port=8510, rest_port=8511).run()
+    ```
 
     Args:
-        upstream: `host:port` of its gRPC.
+        upstream: `host:port` of TF Serving's gRPC.
         upstream_rest: `host:port` of its REST API.
-        host, port, rest_port: where to listen.
-        limit: bytes that a message may hold.
-        most: requests at a time; more are refused.
+        host: address to listen at.
+        port: port of gRPC.
+        rest_port: port of REST and of the metrics.
+        max_message_bytes: largest accepted request.
+        max_concurrent_requests: further requests are refused.
     """
 
     def __init__(
@@ -62,37 +70,41 @@ class Gateway:
         host: str = "127.0.0.1",
         port: int = 8500,
         rest_port: int = 8501,
-        limit: int = 2**26,
-        most: int = 256,
+        max_message_bytes: int = 2**26,
+        max_concurrent_requests: int = 256,
     ):
         self._upstream, self._upstream_rest = upstream, upstream_rest
         self._host, self._port, self._rest_port = host, port, rest_port
-        self._limit, self._most, self._going = limit, most, 0
+        self._max_bytes, self._max_requests = max_message_bytes, max_concurrent_requests
+        self._num_in_progress = 0
         self._series: set[tuple[str, str]] = set()
         self.metrics = metrics.Metrics()
-
-    def run(self) -> None:
-        """Serve until SIGTERM or Ctrl-C, and answer what came until then."""
-        for port in (self._port, self._rest_port):
-            bound(self._host, port).close()
         config = uvicorn.Config(
             self,
-            host=self._host,
-            port=self._rest_port,
+            host=host,
+            port=rest_port,
             lifespan="on",
             log_config=None,
             access_log=False,
             server_header=False,
             date_header=False,
-            timeout_keep_alive=KEEP_ALIVE,
-            timeout_graceful_shutdown=DRAIN,
+            timeout_keep_alive=KEEP_ALIVE_SECONDS,
+            timeout_graceful_shutdown=DRAIN_SECONDS,
         )
-        self._rest = _Server(config)
-        self._rest.leaving = self._close
-        self._rest.run()
+        self._rest_server = _RestServer(config, self._stop_grpc)
+
+    def run(self) -> None:
+        """Serve until `stop`, SIGTERM or Ctrl-C, then finish the requests in progress."""
+        for port in (self._port, self._rest_port):
+            bind_socket(self._host, port).close()
+        self._rest_server.run()
+
+    def stop(self) -> None:
+        """Make `run`, which is in another thread, finish and return."""
+        self._rest_server.should_exit = True
 
     async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
-        """The REST side, an ASGI application; gRPC begins and ends with it."""
+        """Run the REST side, an ASGI application; its lifespan starts and ends the gRPC side."""
         if scope["type"] == "lifespan":
             await receive()
             await self._start()
@@ -109,7 +121,7 @@ class Gateway:
             await send({"type": "http.response.body", "body": body})
 
     async def _start(self) -> None:
-        sizes = [(f"grpc.max_{way}_message_length", self._limit) for way in ("send", "receive")]
+        sizes = [(f"grpc.max_{way}_message_length", self._max_bytes) for way in ("send", "receive")]
         self._channel = grpc.aio.insecure_channel(self._upstream, sizes)
         self._client = httpx.AsyncClient(
             base_url=f"http://{self._upstream_rest}",
@@ -118,22 +130,22 @@ class Gateway:
             trust_env=False,
         )
         self._server = grpc.aio.server(
-            options=[*sizes, ("grpc.so_reuseport", 0)], maximum_concurrent_rpcs=self._most
+            options=[*sizes, ("grpc.so_reuseport", 0)], maximum_concurrent_rpcs=self._max_requests
         )
-        self._server.add_generic_rpc_handlers((_Everything(self._pass_grpc),))
+        self._server.add_generic_rpc_handlers((_UnaryHandler(self._forward_grpc),))
         host = f"[{self._host}]" if ":" in self._host else self._host
         self._server.add_insecure_port(f"{host}:{self._port}")
         await self._server.start()
         print(
-            f"Passing gRPC at {host}:{self._port} on to {self._upstream}, "
+            f"Forwarding gRPC at {host}:{self._port} to {self._upstream}, "
             f"REST at {host}:{self._rest_port} to {self._upstream_rest}",
             flush=True,
         )
 
-    async def _close(self) -> None:
-        await self._server.stop(DRAIN)
+    async def _stop_grpc(self) -> None:
+        await self._server.stop(DRAIN_SECONDS)
 
-    async def _pass_grpc(self, method: str, message: bytes, context: Any) -> bytes:
+    async def _forward_grpc(self, method: str, message: bytes, context: Any) -> bytes:
         call = self._channel.unary_unary(method)
         metadata = [
             (key, value)
@@ -141,123 +153,111 @@ class Gateway:
             if not key.startswith("grpc-") and key != "user-agent"
         ]
         try:
-            answer = await call(message, timeout=context.time_remaining(), metadata=metadata)
+            response = await call(message, timeout=context.time_remaining(), metadata=metadata)
         except grpc.aio.AioRpcError as error:
             await context.abort(error.code(), error.details() or "")
-        if method == PREDICT:
-            self._counted(self._read_grpc, answer)
-        return answer
+        if method == PREDICT_METHOD:
+            self._try_to_count(self._count_grpc, response)
+        return response
 
-    def _counted(self, read: Any, *messages: Any) -> None:
-        """Count verdicts; whatever an answer holds, it is passed on."""
-        try:
-            read(*messages)
-        except Exception as error:
-            log.warning("an answer was not counted: %r", error)
-
-    def _read_grpc(self, answer: bytes) -> None:
-        import tensorflow as tf
-
-        found = predict_pb2.PredictResponse.FromString(answer)
-        if "is_ood" in found.outputs:
-            spec, verdicts = found.model_spec, tf.make_ndarray(found.outputs["is_ood"])
-            self._count(spec.name, spec.signature_name, verdicts)
-
-    def _count(self, model: str, signature: str, verdicts: np.ndarray) -> None:
-        pair = (model, signature or DEFAULT_SIGNATURE)
-        if pair not in self._series and len(self._series) >= SERIES:
-            raise ValueError(f"there are {SERIES} models and signatures already")
-        self._series.add(pair)
-        self.metrics.answered(*pair, verdicts.size, {"is_ood": verdicts})
-
-    async def _respond(self, scope: dict[str, Any], receive: Any) -> Answer:
+    async def _respond(self, scope: dict[str, Any], receive: Any) -> HttpResponse:
         if scope["path"] == METRICS_PATH:
-            kind = metrics.CONTENT_TYPE.encode()
-            return 200, [(b"content-type", kind)], self.metrics.render([])
-        if self._going >= self._most:
-            return _error(429, "Too many requests at a time.")
-        self._going += 1
+            content_type = metrics.CONTENT_TYPE.encode()
+            return 200, [(b"content-type", content_type)], self.metrics.render([])
+        if self._num_in_progress >= self._max_requests:
+            return _error_response(429, "Too many concurrent requests.")
+        self._num_in_progress += 1
         try:
-            return await self._pass_rest(scope, receive)
+            return await self._forward_rest(scope, receive)
+        except RequestError as error:
+            return _error_response(error.http_status, error.message)
         except httpx.TimeoutException:
-            return _error(504, f"{self._upstream_rest} did not answer in time.")
+            return _error_response(504, f"{self._upstream_rest} did not answer in time.")
         except httpx.TransportError as error:
             log.warning("%s does not answer: %s", self._upstream_rest, error)
-            return _error(503, f"{self._upstream_rest} does not answer.")
+            return _error_response(503, f"{self._upstream_rest} does not answer.")
         finally:
-            self._going -= 1
+            self._num_in_progress -= 1
 
-    async def _pass_rest(self, scope: dict[str, Any], receive: Any) -> Answer:
-        parts, size, more = [], 0, True
-        while more:
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                return _error(400, "The client has left.")
-            parts.append(message.get("body", b""))
-            size += len(parts[-1])
-            more = message.get("more_body", False)
-            if size > self._limit:
-                return _error(429, f"A request may hold {self._limit} bytes, and no more.")
+    async def _forward_rest(self, scope: dict[str, Any], receive: Any) -> HttpResponse:
+        body = await bodies.read_body(receive, self._max_bytes)
         path, query = scope["raw_path"].decode("latin-1"), scope["query_string"].decode("latin-1")
-        headers = [h for h in scope["headers"] if h[0] not in _OWN_HEADERS]
-        headers.append((b"accept-encoding", b"identity"))  # answers come plain, to be read
-        body = b"".join(parts)
-        url = httpx.URL(str(self._client.base_url), raw_path=_target(path, query))
-        answer = await self._client.request(scope["method"], url, content=body, headers=headers)
+        headers = [h for h in scope["headers"] if h[0] not in _CONNECTION_HEADERS]
+        headers.append((b"accept-encoding", b"identity"))  # uncompressed, to read the verdicts
+        raw_path = (f"{path}?{query}" if query else path).encode("latin-1")
+        url = httpx.URL(str(self._client.base_url), raw_path=raw_path)
+        response = await self._client.request(scope["method"], url, content=body, headers=headers)
         match = _PREDICT_PATH.fullmatch(path)
-        if match is not None and answer.status_code == 200 and b"is_ood" in answer.content:
-            zipped = b"gzip" in dict(scope["headers"]).get(b"content-encoding", b"")
-            self._counted(self._read_rest, unquote(match[1]), body, zipped, answer.content)
-        dropped = _OWN_HEADERS | {b"content-encoding"}
+        if match is not None and response.status_code == 200 and b"is_ood" in response.content:
+            gzipped = bodies.is_gzipped(scope)
+            self._try_to_count(self._count_rest, unquote(match[1]), body, gzipped, response.content)
+        dropped = _CONNECTION_HEADERS | {b"content-encoding"}
         if scope["method"] == "HEAD":
             dropped = dropped - {b"content-length"}
-        kept = [(k.lower(), v) for k, v in answer.headers.raw if k.lower() not in dropped]
-        return answer.status_code, kept, answer.content
+        kept = [(k.lower(), v) for k, v in response.headers.raw if k.lower() not in dropped]
+        return response.status_code, kept, response.content
 
-    def _read_rest(self, model: str, request: bytes, zipped: bool, answer: bytes) -> None:
-        if zipped:
-            request = zlib.decompressobj(16 + zlib.MAX_WBITS).decompress(request, self._limit)
-        asked = json.loads(request, object_pairs_hook=_first_wins)
-        found = json.loads(answer)
-        verdicts = (
-            found["outputs"]["is_ood"]
-            if "outputs" in found
-            else [row["is_ood"] for row in found["predictions"]]
-        )
-        self._count(model, asked.get("signature_name", ""), np.asarray(verdicts, bool))
+    def _try_to_count(self, count: Callable[..., None], *arguments: Any) -> None:
+        """Count verdicts; the response is forwarded even if it cannot be parsed."""
+        try:
+            count(*arguments)
+        except Exception as error:
+            log.warning("a response was not counted: %r", error)
+
+    def _count_grpc(self, message: bytes) -> None:
+        response = predict_pb2.PredictResponse.FromString(message)
+        if "is_ood" in response.outputs:
+            spec, verdicts = response.model_spec, tf.make_ndarray(response.outputs["is_ood"])
+            self._count(spec.name, spec.signature_name, verdicts)
+
+    def _count_rest(self, model: str, request: bytes, gzipped: bool, response: bytes) -> None:
+        if gzipped:
+            request = bodies.gunzip(request, self._max_bytes)
+        question = json.loads(request, object_pairs_hook=_keep_first)
+        answer = json.loads(response)
+        if "outputs" in answer:
+            verdicts = answer["outputs"]["is_ood"]
+        else:
+            verdicts = [row["is_ood"] for row in answer["predictions"]]
+        self._count(model, question.get("signature_name", ""), np.asarray(verdicts, bool))
+
+    def _count(self, model: str, signature: str, verdicts: np.ndarray) -> None:
+        labels = (model, signature or DEFAULT_SIGNATURE)
+        if labels not in self._series and len(self._series) >= MAX_SERIES:
+            raise ValueError(f"the metrics already have {MAX_SERIES} models and signatures")
+        self._series.add(labels)
+        self.metrics.record_response(*labels, verdicts.size, {"is_ood": verdicts})
 
 
-class _Everything(grpc.GenericRpcHandler):
-    """Any method with one request and one answer, as bytes."""
+class _UnaryHandler(grpc.GenericRpcHandler):
+    """Handles any method with one request and one response, both as bytes."""
 
     def __init__(self, handle: Any):
         self._handle = handle
 
     def service(self, details: Any) -> Any:
-        async def answer(message: bytes, context: Any) -> bytes:
+        async def respond(message: bytes, context: Any) -> bytes:
             return await self._handle(details.method, message, context)
 
-        return grpc.unary_unary_rpc_method_handler(answer)
+        return grpc.unary_unary_rpc_method_handler(respond)
 
 
-class _Server(uvicorn.Server):
-    """Closes gRPC with the first signal, while REST drains."""
+class _RestServer(uvicorn.Server):
+    """A server that also stops gRPC at the first signal, while REST requests finish."""
 
-    leaving: Any
+    def __init__(self, config: uvicorn.Config, stop_grpc: Any):
+        super().__init__(config)
+        self._stop_grpc = stop_grpc
 
     async def shutdown(self, sockets: Any = None) -> None:
-        await asyncio.gather(super().shutdown(sockets), self.leaving())
+        await asyncio.gather(super().shutdown(sockets), self._stop_grpc())
 
 
-def _target(path: str, query: str) -> bytes:
-    return (f"{path}?{query}" if query else path).encode("latin-1")
-
-
-def _first_wins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Of equal keys the first one counts, as in TF Serving."""
+def _keep_first(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a dict where the first of several equal keys wins, as in TF Serving."""
     return dict(reversed(pairs))
 
 
-def _error(status: int, text: str) -> Answer:
+def _error_response(status: int, text: str) -> HttpResponse:
     headers = [(b"content-type", b"application/json")]
     return status, headers, json.dumps({"error": text}).encode()

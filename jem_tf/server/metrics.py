@@ -1,102 +1,146 @@
-"""What a server counts, for Prometheus: TF Serving's names, and the share of inputs that are OOD.
+"""Metrics for Prometheus: TF Serving's names, and the share of inputs that are OOD.
 
-Not here: where it is asked for (`rest_api.py`).
+Not here: the HTTP path of the metrics (`rest_api.py`).
 """
 
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Histogram, generate_latest
+from prometheus_client.core import Metric, UnknownMetricFamily
+from prometheus_client.registry import Collector
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-_MICROSECONDS = [10 * 1.8**i for i in range(33)]
-_ROWS = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024]
+_MICROSECONDS_BUCKETS = [10 * 1.8**i for i in range(33)]
+_ROWS_BUCKETS = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024]
 
 
-class _Count(Gauge):
-    """A counter without the suffix `_total`, which TF Serving's have not."""
+class UntypedMetric(Collector):
+    """Labelled values of type "untyped".
 
-    _type = "unknown"
+    TF Serving's counters lack the suffix `_total`, which prometheus-client adds to a `Counter`.
+
+    ```python
+    requests = UntypedMetric("request_count", "Requests.", ["model_name"], registry)
+    requests.increment(("digits",))
+    ```
+    """
+
+    def __init__(
+        self, name: str, documentation: str, labels: Sequence[str], registry: CollectorRegistry
+    ):
+        self._name, self._documentation, self._label_names = name, documentation, labels
+        self._values: dict[tuple[str, ...], float] = {}
+        self._lock = threading.Lock()
+        registry.register(self)
+
+    def increment(self, labels: tuple[str, ...], amount: float = 1.0) -> None:
+        with self._lock:
+            self._values[labels] = self._values.get(labels, 0.0) + amount
+
+    def set(self, labels: tuple[str, ...], value: float) -> None:
+        with self._lock:
+            self._values[labels] = value
+
+    def clear(self) -> None:
+        with self._lock:
+            self._values.clear()
+
+    def values(self) -> dict[tuple[str, ...], float]:
+        """Return a copy of the values by their labels."""
+        with self._lock:
+            return dict(self._values)
+
+    def collect(self) -> Iterable[Metric]:
+        family = UnknownMetricFamily(self._name, self._documentation, labels=self._label_names)
+        for labels, value in self.values().items():
+            family.add_metric(labels, value)
+        yield family
 
 
 class Metrics:
-    """The numbers of one server.
+    """The metrics of one server.
 
     ```python
     with metrics.request("digits", "Predict", "GRPC"): ...
-    metrics.answered("digits", "ood_score", results)
+    metrics.record_response("digits", "ood_score", len(x), results)
+    metrics.render(manager.servables())  # the page for Prometheus
     ```
     """
 
     def __init__(self) -> None:
-        self._registry = CollectorRegistry()
-        both = ["model_name", "signature_name"]
-        self._requests = self._count(
+        registry = self._registry = CollectorRegistry()
+        by_signature = ["model_name", "signature_name"]
+
+        def untyped(name: str, documentation: str, labels: Sequence[str]) -> UntypedMetric:
+            return UntypedMetric(name, documentation, labels, registry)
+
+        self._requests = untyped(
             ":tensorflow:serving:request_count", "Requests.", ["model_name", "status"]
         )
         self._latency = Histogram(
             ":tensorflow:serving:request_latency",
             "Wall time of requests that were answered, in microseconds.",
             ["model_name", "API", "entrypoint"],
-            buckets=_MICROSECONDS,
-            registry=self._registry,
+            buckets=_MICROSECONDS_BUCKETS,
+            registry=registry,
         )
         self._rows = Histogram(
             "jem_tf:request_rows",
             "Rows in a request.",
-            both,
-            buckets=_ROWS,
-            registry=self._registry,
+            by_signature,
+            buckets=_ROWS_BUCKETS,
+            registry=registry,
         )
-        self._executed = self._count("jem_tf:executed_batches", "Runs of the graph.", both)
-        self._executed_rows = self._count("jem_tf:executed_rows", "Rows in them.", both)
-        self._scored = self._count("jem_tf:scored_rows", "Rows with an OOD verdict.", both)
-        self._ood = self._count("jem_tf:ood_rows", "Rows out of distribution.", both)
-        self._rate = self._count("jem_tf:ood_rate", "Share of rows out of distribution.", both)
-        self._versions = self._count(
+        self._executed = untyped("jem_tf:executed_batches", "Runs of the graph.", by_signature)
+        self._executed_rows = untyped("jem_tf:executed_rows", "Rows in them.", by_signature)
+        self._scored = untyped("jem_tf:scored_rows", "Rows with an OOD verdict.", by_signature)
+        self._ood = untyped("jem_tf:ood_rows", "Rows out of distribution.", by_signature)
+        self._ood_rate = untyped(
+            "jem_tf:ood_rate", "Share of rows out of distribution.", by_signature
+        )
+        self._versions = untyped(
             "jem_tf:available_version", "Newest version that answers.", ["model_name"]
         )
 
-    def _count(self, name: str, about: str, labels: list[str]) -> Gauge:
-        return _Count(name, about, labels, registry=self._registry)
-
     @contextmanager
     def request(self, model: str, api: str, entrypoint: str) -> Iterator[None]:
-        """Count and time a request, whatever becomes of it."""
-        begin, status = time.perf_counter(), "OK"
+        """Count the request of a `with` block by its status, and time it if it succeeds."""
+        start, status = time.perf_counter(), "OK"
         try:
             yield
         except BaseException as error:
             status = getattr(error, "code", "INTERNAL")
             raise
         finally:
-            micros = 1e6 * (time.perf_counter() - begin)
-            self._requests.labels(model, status if isinstance(status, str) else "UNKNOWN").inc()
+            micros = 1e6 * (time.perf_counter() - start)
+            self._requests.increment((model, status if isinstance(status, str) else "UNKNOWN"))
             if status == "OK":
                 self._latency.labels(model, api, entrypoint).observe(micros)
 
-    def answered(self, model: str, signature: str, rows: int, results: dict[str, Any]) -> None:
-        """Count the rows of an answer, and its verdicts."""
+    def record_response(
+        self, model: str, signature: str, rows: int, results: dict[str, Any]
+    ) -> None:
+        """Count the rows of a response, and its OOD verdicts."""
         self._rows.labels(model, signature).observe(rows)
         verdicts = results.get("is_ood")
         if verdicts is None or verdicts.dtype != bool:
             return
-        self._scored.labels(model, signature).inc(verdicts.size)
-        self._ood.labels(model, signature).inc(int(verdicts.sum()))
+        self._scored.increment((model, signature), verdicts.size)
+        self._ood.increment((model, signature), int(verdicts.sum()))
 
     def render(self, servables: list[Any]) -> bytes:
-        """The page that Prometheus reads, with what `servables` have run."""
+        """Return the page that Prometheus reads, with the batches that `servables` ran."""
         self._versions.clear()
         for servable in servables:
-            self._versions.labels(servable.name).set(servable.version)
+            self._versions.set((servable.name,), servable.version)
             for signature, (runs, rows) in servable.executed().items():
-                self._executed.labels(servable.name, signature).set(runs)
-                self._executed_rows.labels(servable.name, signature).set(rows)
-        for metric in self._scored.collect():
-            for sample in metric.samples:
-                labels = (sample.labels["model_name"], sample.labels["signature_name"])
-                share = self._ood.labels(*labels)._value.get() / max(sample.value, 1.0)
-                self._rate.labels(*labels).set(share)
+                self._executed.set((servable.name, signature), runs)
+                self._executed_rows.set((servable.name, signature), rows)
+        ood = self._ood.values()
+        for labels, scored in self._scored.values().items():
+            self._ood_rate.set(labels, ood.get(labels, 0.0) / max(scored, 1.0))
         return generate_latest(self._registry)

@@ -1,7 +1,7 @@
-"""The inspector: the pages of `static/`, which ask the REST API as any client would.
+"""The inspector: a page of `static/` that uses the REST API like any other client.
 
-Not here: what is answered (`rest_api.py`). Files are read when the server starts; no path of a
-request reaches the file system.
+Not here: the responses of the API (`rest_api.py`). Static files are read when the server starts;
+no path of a request reaches the file system.
 """
 
 import json
@@ -9,11 +9,11 @@ import mimetypes
 from pathlib import Path
 from typing import Any
 
-FILES = Path(__file__).parent / "static"
-FACTS = Path("assets.extra") / "jem.json"
-EXAMPLES = Path("assets.extra") / "examples.json"
-MODELS = "/inspector/models.json"
-HEADERS = [  # scripts and styles are files of this server, and pages of others may not frame it
+from jem_tf.saved_model import layout
+
+STATIC = Path(__file__).parent / "static"
+MODELS_PATH = "/inspector/models.json"
+HEADERS = [  # scripts and styles come from this server only; other sites cannot frame the page
     (
         b"content-security-policy",
         b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
@@ -26,53 +26,49 @@ HEADERS = [  # scripts and styles are files of this server, and pages of others 
 
 
 class Inspector:
-    """Answers `GET` for the page, its files, and what models say about themselves."""
+    """Answers `GET` for the page, its files, and descriptions of the models.
+
+    ```python
+    body, content_type = Inspector(manager, METRICS_PATH).get("/")
+    ```
+    """
 
     def __init__(self, manager: Any, metrics_path: str | None):
         self._manager, self._metrics_path = manager, metrics_path
-        self._files = {f"/inspector/{file.name}": _read(file) for file in FILES.iterdir()}
+        self._files = {f"/inspector/{file.name}": _read(file) for file in STATIC.iterdir()}
         self._files["/"] = self._files["/inspector/index.html"]
-        self._known: dict[tuple[str, int], bytes] = {}  # what models say, as JSON
+        self._descriptions: dict[tuple[str, int], bytes] = {}  # JSON by name and version
 
     def get(self, path: str) -> tuple[bytes, bytes] | None:
-        """A body and its type; None where the inspector has nothing."""
-        if path == MODELS:
-            return self._models(), b"application/json"
+        """Return the body at `path` and its content type; None if there is no such page."""
+        if path == MODELS_PATH:
+            return self._describe_models(), b"application/json"
         return self._files.get(path)
 
-    def _models(self) -> bytes:
-        newest: dict[str, Any] = {}
-        for servable in self._manager.servables():
-            known = newest.setdefault(servable.name, servable)
-            if servable.version > known.version:
-                newest[servable.name] = servable
-        present = {(name, servable.version): servable for name, servable in newest.items()}
-        self._known = {key: self._known.get(key) or _told(present[key]) for key in present}
-        models = b",".join(self._known.values())
+    def _describe_models(self) -> bytes:
+        servables = {(s.name, s.version): s for s in self._manager.servables()}
+        self._descriptions = {
+            key: self._descriptions.get(key) or _describe(servable)
+            for key, servable in servables.items()
+        }
         return b'{"metrics": %s, "models": [%s]}' % (
             json.dumps(self._metrics_path).encode(),
-            models,
+            b",".join(self._descriptions.values()),
         )
 
 
-def _told(servable: Any) -> bytes:
-    """What a model says about itself, with nothing for what models of other tools lack."""
-    facts, request = _json(servable.path / FACTS), _json(servable.path / EXAMPLES)
-    name = {"name": servable.name, "version": servable.version}
-    return json.dumps(
-        {**name, "facts": facts or None, "examples": request.get("instances", [])}
-    ).encode()
+def _describe(servable: Any) -> bytes:
+    """Return the metadata and examples of a model; SavedModels of other tools have neither."""
+    examples = layout.read_json(servable.path / layout.EXAMPLES)
+    description = {
+        "name": servable.name,
+        "version": servable.version,
+        "facts": layout.read_metadata(servable.path) or None,
+        "examples": examples.get("instances", []),
+    }
+    return json.dumps(description).encode()
 
 
 def _read(file: Path) -> tuple[bytes, bytes]:
-    kind = mimetypes.guess_type(file.name)[0] or "application/octet-stream"
-    return file.read_bytes(), kind.encode()
-
-
-def _json(file: Path) -> dict[str, Any]:
-    """What a file of a model holds, if it is there and holds that."""
-    try:
-        found = json.loads(file.read_text())
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
+    content_type = mimetypes.guess_type(file.name)[0] or "application/octet-stream"
+    return file.read_bytes(), content_type.encode()

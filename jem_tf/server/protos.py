@@ -1,7 +1,7 @@
-"""TF Serving's configuration files: text protos, read with their own messages.
+"""TF Serving's configuration files: text protos, and the messages to parse them with.
 
-Not here: what they mean (`options.py`, `manager.py`). The Python package of TF Serving's protos
-lacks three of them; they are described here, with the same fields.
+Not here: how the settings are used (`configuration.py`, `manager.py`). The package
+tensorflow-serving-api lacks three of the messages; they are defined here with the same fields.
 """
 
 from pathlib import Path
@@ -18,15 +18,15 @@ from tensorflow_serving.config import model_server_config_pb2
 
 ModelServerConfig = model_server_config_pb2.ModelServerConfig
 _Field = descriptor_pb2.FieldDescriptorProto
-_KINDS = {
+_SCALAR_TYPES = {
     "int64": _Field.TYPE_INT64,
     "string": _Field.TYPE_STRING,
     "bool": _Field.TYPE_BOOL,
 }
 
 
-def _messages(messages: dict[str, dict[str, str]]) -> dict[str, Any]:
-    """Message classes from `{message: {field: type}}`; `*type` is repeated."""
+def _define_messages(messages: dict[str, dict[str, str]]) -> dict[str, Any]:
+    """Return message classes for `{message: {field: type}}`; the type `*int64` is repeated."""
     package = "jem_tf.server"
     file = descriptor_pb2.FileDescriptorProto(
         name="jem_tf/server/config.proto",
@@ -34,25 +34,26 @@ def _messages(messages: dict[str, dict[str, str]]) -> dict[str, Any]:
         syntax="proto3",
         dependency=[wrappers_pb2.DESCRIPTOR.name],
     )
-    for name, fields in messages.items():
-        message = file.message_type.add(name=name)
-        for number, (field, kind) in enumerate(fields.items(), 1):
-            label = _Field.LABEL_REPEATED if kind[0] == "*" else _Field.LABEL_OPTIONAL
-            kind = kind.lstrip("*")
-            added = message.field.add(name=field, number=number, label=label)
-            if kind in _KINDS:
-                added.type = _KINDS[kind]
+    for message_name, fields in messages.items():
+        message = file.message_type.add(name=message_name)
+        for number, (field_name, field_type) in enumerate(fields.items(), 1):
+            repeated = field_type.startswith("*")
+            field_type = field_type.lstrip("*")
+            label = _Field.LABEL_REPEATED if repeated else _Field.LABEL_OPTIONAL
+            field = message.field.add(name=field_name, number=number, label=label)
+            if field_type in _SCALAR_TYPES:
+                field.type = _SCALAR_TYPES[field_type]
             else:
-                added.type = _Field.TYPE_MESSAGE
-                local = kind in messages
-                added.type_name = f".{package}.{kind}" if local else f".google.protobuf.{kind}"
+                field.type = _Field.TYPE_MESSAGE
+                scope = package if field_type in messages else "google.protobuf"
+                field.type_name = f".{scope}.{field_type}"
     pool = descriptor_pool.Default()
     pool.Add(file)
-    find = pool.FindMessageTypeByName
-    return {n: message_factory.GetMessageClass(find(f"{package}.{n}")) for n in messages}
+    descriptors = {name: pool.FindMessageTypeByName(f"{package}.{name}") for name in messages}
+    return {name: message_factory.GetMessageClass(d) for name, d in descriptors.items()}
 
 
-_made = _messages(
+_messages = _define_messages(
     {
         "BatchingParameters": {
             "max_batch_size": "Int64Value",
@@ -75,17 +76,24 @@ _made = _messages(
         },
     }
 )
-BatchingParameters, MonitoringConfig, SSLConfig = (
-    _made[name] for name in ("BatchingParameters", "MonitoringConfig", "SSLConfig")
-)
+BatchingParameters = _messages["BatchingParameters"]
+MonitoringConfig = _messages["MonitoringConfig"]
+SSLConfig = _messages["SSLConfig"]
 
 
-def read(path: str | Path, kind: Any) -> Any:
-    """The text proto of a `kind` in the file at `path`; `ValueError` naming the line if not one."""
+def read_text_proto(path: str | Path, message_class: Any) -> Any:
+    """Return the message in the file at `path`; raise `ValueError` if it cannot be parsed."""
     try:
-        return text_format.Parse(Path(path).read_text(), kind())
+        return text_format.Parse(Path(path).read_text(), message_class())
     except (OSError, UnicodeDecodeError, text_format.ParseError) as error:
-        raise ValueError(f"{str(path)!r} is no {kind.DESCRIPTOR.name}: {error}") from error
+        name = message_class.DESCRIPTOR.name
+        raise ValueError(f"{str(path)!r} is not a valid {name}: {error}") from error
 
 
-__all__ = ["BatchingParameters", "ModelServerConfig", "MonitoringConfig", "SSLConfig", "read"]
+__all__ = [
+    "BatchingParameters",
+    "ModelServerConfig",
+    "MonitoringConfig",
+    "SSLConfig",
+    "read_text_proto",
+]

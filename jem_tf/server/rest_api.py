@@ -1,212 +1,202 @@
-"""The REST API of TF Serving as an ASGI application, with metrics and health.
+"""The REST API of TF Serving as an ASGI application, with metrics, health and the inspector.
 
-Not here: the answers (`service.py`), JSON (`json_tensors.py`).
+Not here: how requests are answered (`service.py`), JSON (`json_requests.py`,
+`json_responses.py`).
 """
 
 import asyncio
 import logging
 import re
-import zlib
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 from google.protobuf import json_format
-from tensorflow_serving.apis import get_model_metadata_pb2
 
-from jem_tf.server import configuration, json_tensors, metrics
-from jem_tf.server import pages as inspector
+from jem_tf.saved_model import layout
+from jem_tf.server import bodies, configuration, json_requests, json_responses, metrics, pages
 from jem_tf.server.errors import RequestError, invalid
 from jem_tf.server.flags import Options
 from jem_tf.server.servable import DEFAULT_SIGNATURE, Servable
-from jem_tf.server.service import Service
+from jem_tf.server.service import Service, signature_def_map
 
 log = logging.getLogger("jem_tf.server")
-_WHICH = r"(?:/versions/(\d+)|/labels/([^/:]+))?"
-_POST = re.compile(rf"/v1/models/([^/:]+){_WHICH}:(classify|regress|predict)")
-_GET = re.compile(rf"/v1/models(?:/([^/:]+))?{_WHICH}(/metadata)?")
-JSON = b"application/json"
-CORS = [
+_VERSION = r"(?:/versions/(\d+)|/labels/([^/:]+))?"
+_POST_PATH = re.compile(rf"/v1/models/([^/:]+){_VERSION}:(classify|regress|predict)")
+_GET_PATH = re.compile(rf"/v1/models(?:/([^/:]+))?{_VERSION}(/metadata)?")
+_JSON = b"application/json"
+_CORS_HEADERS = [
     (b"access-control-allow-origin", b"*"),
     (b"access-control-allow-methods", b"POST, GET"),
     (b"access-control-allow-headers", b"Content-Type"),
 ]
 
 
-class App:
-    """An ASGI application over a `Service`."""
+class Target(NamedTuple):
+    """The model of a request; `version` None and `label` "": the newest version."""
+
+    name: str
+    version: int | None
+    label: str
+
+
+class RestApp:
+    """An ASGI application for a `Service`.
+
+    ```python
+    uvicorn.run(RestApp(service, Options()))
+    ```
+    """
 
     def __init__(self, service: Service, options: Options):
         self._service, self._options = service, options
-        self._metrics_path = configuration.metrics_path(options)
+        self._metrics_path = configuration.read_metrics_path(options)
         self._inspector = (
-            inspector.Inspector(service.manager, self._metrics_path) if options.inspector else None
+            pages.Inspector(service.manager, self._metrics_path) if options.inspector else None
         )
         self._threads = ThreadPoolExecutor(options.grpc_max_threads, "rest")
-        self._waiting = 0
+        self._num_in_progress = 0
 
     async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
         if scope["type"] == "lifespan":
             while True:
-                kind = (await receive())["type"]
-                await send({"type": f"{kind}.complete"})
-                if kind == "lifespan.shutdown":
+                event = (await receive())["type"]
+                await send({"type": f"{event}.complete"})
+                if event == "lifespan.shutdown":
                     return
         if scope["type"] != "http":
             return
-        page = await self._page(scope)
-        status, body, kind = (200, *page) if page else await self._respond(scope, receive)
-        headers = [(b"content-type", kind), (b"content-length", str(len(body)).encode())]
-        headers += inspector.HEADERS if page else []
+        page = await self._get_page(scope)
+        status, body, content_type = (200, *page) if page else await self._respond(scope, receive)
+        headers = [(b"content-type", content_type), (b"content-length", str(len(body)).encode())]
+        headers += pages.HEADERS if page else []
         if self._options.rest_api_enable_cors_support:
-            headers += CORS
+            headers += _CORS_HEADERS
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send(
             {"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body}
         )
 
-    async def _page(self, scope: dict[str, Any]) -> tuple[bytes, bytes] | None:
+    async def _get_page(self, scope: dict[str, Any]) -> tuple[bytes, bytes] | None:
         if self._inspector is None or scope["method"] not in ("GET", "HEAD"):
             return None
-        if scope["path"] != inspector.MODELS:
+        if scope["path"] != pages.MODELS_PATH:
             return self._inspector.get(scope["path"])
         return await asyncio.to_thread(self._inspector.get, scope["path"])  # reads files
 
     async def _respond(self, scope: dict[str, Any], receive: Any) -> tuple[int, bytes, bytes]:
-        path, method = (
-            scope.get("raw_path", scope["path"].encode()).decode("latin-1"),
-            scope["method"],
-        )
+        """Return status, body and content type."""
+        raw_path = scope.get("raw_path", scope["path"].encode())
+        path, method = raw_path.decode("latin-1"), scope["method"]
         if path == self._metrics_path and not scope["query_string"]:
             page = self._service.metrics.render(self._service.manager.servables())
             return 200, page, metrics.CONTENT_TYPE.encode()
         if path == "/health":
             ready = self._service.manager.ready
-            return (200 if ready else 503), b'{"ready": %s}' % str(ready).lower().encode(), JSON
+            return (200 if ready else 503), b'{"ready": %s}' % str(ready).lower().encode(), _JSON
         if not path.startswith("/v1/"):
-            return 404, b'{"error": "Not Found"}', JSON
+            return 404, b'{"error": "Not Found"}', _JSON
         if scope["query_string"]:
             path += "?" + scope["query_string"].decode("latin-1")
         if method == "OPTIONS" and self._options.rest_api_enable_cors_support:
-            return 200, b"", JSON
+            return 200, b"", _JSON
         try:
-            return 200, await self._answer(method, path, scope, receive), JSON
+            return 200, await self._route(method, path, scope, receive), _JSON
         except RequestError as error:
-            return error.http, json_tensors.dump({"error": error.message}), JSON
+            return error.http_status, json_responses.dump({"error": error.message}), _JSON
         except Exception as error:
             log.exception("%s %s failed", method, path)
             text = f"{type(error).__name__} in {method} {path}"
-            return 500, json_tensors.dump({"error": text}), JSON
+            return 500, json_responses.dump({"error": text}), _JSON
 
-    async def _answer(self, method: str, path: str, scope: Any, receive: Any) -> bytes:
-        match = (_POST if method == "POST" else _GET).fullmatch(path)
+    async def _route(self, method: str, path: str, scope: Any, receive: Any) -> bytes:
+        match = (_POST_PATH if method == "POST" else _GET_PATH).fullmatch(path)
         if match is None or method not in ("GET", "POST"):
             raise invalid(f"Malformed request: {method} {path}")
-        name, version, label, what = match.groups()
+        name, version, label, suffix = match.groups()
         name, label = unquote(name or ""), unquote(label or "")
         if not name:
             raise invalid("Missing model name in request.")
-        if version is not None and (len(version) > 19 or int(version) >= 2**63):
+        if version is not None and (len(version) > 19 or int(version) > layout.MAX_VERSION):
             raise invalid(f"Failed to convert version: {version} to numeric.")
-        which = (name, None if version is None else int(version), label)
+        target = Target(name, None if version is None else int(version), label)
         if method == "GET":
-            return self._metadata(*which) if what else self._status(*which[:2])
-        with self._service.metrics.request(self._service.known(name), what, "REST"):
-            return await self._inferred(what, which, scope, receive)
+            return self._metadata(target) if suffix else self._status(target)
+        with self._service.metrics.request(self._service.metrics_name(name), suffix, "REST"):
+            return await self._infer(suffix, target, scope, receive)
 
-    async def _inferred(self, what: str, which: tuple, scope: Any, receive: Any) -> bytes:
-        if self._waiting >= self._options.max_concurrent_requests:
-            raise RequestError("RESOURCE_EXHAUSTED", "Too many requests at a time.")
-        self._waiting += 1
+    async def _infer(self, verb: str, target: Target, scope: Any, receive: Any) -> bytes:
+        """Answer a predict, classify or regress request in a thread, within the time limit."""
+        if self._num_in_progress >= self._options.max_concurrent_requests:
+            raise RequestError("RESOURCE_EXHAUSTED", "Too many concurrent requests.")
+        self._num_in_progress += 1
         work: Any = None
         try:
             async with asyncio.timeout(self._options.rest_api_timeout_in_ms / 1e3 or None):
-                body = await self._body(receive)
-                zipped = b"gzip" in dict(scope["headers"]).get(b"content-encoding", b"")
+                body = await bodies.read_body(receive, self._options.max_message_bytes)
+                gzipped = bodies.is_gzipped(scope)
                 loop = asyncio.get_running_loop()
-                work = loop.run_in_executor(self._threads, self._infer, what, which, body, zipped)
+                work = loop.run_in_executor(
+                    self._threads, self._run_inference, verb, target, body, gzipped
+                )
                 return await asyncio.shield(work)
         except TimeoutError as error:
             raise RequestError("DEADLINE_EXCEEDED", "Deadline Exceeded") from error
         finally:
             if work is None or work.done():
-                self._waiting -= 1
+                self._num_in_progress -= 1
             else:
-                work.add_done_callback(self._late)  # it goes on, and counts until it ends
+                work.add_done_callback(self._finish_late)  # it still occupies its thread
 
-    def _late(self, work: Any) -> None:
-        self._waiting -= 1
-        work.exception()  # nobody waits for it
+    def _finish_late(self, work: Any) -> None:
+        self._num_in_progress -= 1
+        work.exception()  # retrieved, so that asyncio does not log it as lost
 
-    async def _body(self, receive: Any) -> bytes:
-        limit = self._options.max_message_bytes
-        parts, size, more = [], 0, True
-        while more:
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                raise RequestError("CANCELLED", "The client has left.")
-            parts.append(message.get("body", b""))
-            size += len(parts[-1])
-            more = message.get("more_body", False)
-            if size > limit:
-                raise RequestError(
-                    "RESOURCE_EXHAUSTED", f"A request may hold {limit} bytes, and no more."
-                )
-        return b"".join(parts)
-
-    def _unzipped(self, body: bytes) -> bytes:
-        limit = self._options.max_message_bytes
-        try:
-            body = zlib.decompressobj(16 + zlib.MAX_WBITS).decompress(body, limit + 1)
-        except zlib.error as error:
-            raise invalid(f"The body is no gzip: {error}") from error
-        if len(body) > limit:
-            raise RequestError("RESOURCE_EXHAUSTED", f"A request may unpack to {limit} bytes.")
-        return body
-
-    def _infer(self, what: str, which: tuple, body: bytes, zipped: bool) -> bytes:
+    def _run_inference(self, verb: str, target: Target, body: bytes, gzipped: bool) -> bytes:
         service = self._service
-        with service.manager.use(*which) as found:
-            document = json_tensors.parse(self._unzipped(body) if zipped else body)
+        with service.manager.use(*target) as servable:
+            if gzipped:
+                body = bodies.gunzip(body, self._options.max_message_bytes)
+            document = json_requests.parse_body(body)
             signature = document.get("signature_name", "")
-            if what == "predict":
-                return self._predict(found, signature, document)
-            examples = json_tensors.examples_of(document, what)
-            if what == "classify":
-                result = service.classifications(found, signature, examples)
+            if verb == "predict":
+                return self._predict(servable, signature, document)
+            examples = json_requests.parse_examples(document, verb)
+            if verb == "classify":
+                result = service.classify_examples(servable, signature, examples)
                 rows: Any = [
                     [[c.label, c.score] for c in r.classes] for r in result.classifications
                 ]
             else:
-                result = service.regressions(found, signature, examples)
+                result = service.regress_examples(servable, signature, examples)
                 rows = [regression.value for regression in result.regressions]
-            return json_tensors.dump({"results": rows})
+            return json_responses.dump({"results": rows})
 
     def _predict(self, servable: Servable, signature: str, document: dict[str, Any]) -> bytes:
         definition = servable.signature_defs.get(signature or DEFAULT_SIGNATURE)
         if definition is None:
             raise invalid(f'Serving signature name: "{signature}" not found in signature def')
-        inputs, rows = json_tensors.inputs_of(document, definition.inputs)
-        return json_tensors.answer(self._service.run(servable, signature, inputs), rows)
+        inputs, as_rows = json_requests.parse_inputs(document, definition.inputs)
+        outputs = self._service.run(servable, signature, inputs)
+        return json_responses.format_outputs(outputs, as_rows)
 
-    def _status(self, name: str, version: int | None) -> bytes:
+    def _status(self, target: Target) -> bytes:
         versions = [
             {
-                "version": str(found.number),
-                "state": found.state,
-                "status": {"error_code": found.code, "error_message": found.error},
+                "version": str(version.number),
+                "state": version.state,
+                "status": {"error_code": version.code, "error_message": version.error},
             }
-            for found in self._service.manager.status(name, version)
+            for version in self._service.manager.status(target.name, target.version)
         ]
-        return json_tensors.dump({"model_version_status": versions})
+        return json_responses.dump({"model_version_status": versions})
 
-    def _metadata(self, name: str, version: int | None, label: str) -> bytes:
-        with self._service.manager.use(name, version, label) as servable:
-            signatures = get_model_metadata_pb2.SignatureDefMap()
-            for key, definition in servable.signature_defs.items():
-                signatures.signature_def[key].CopyFrom(definition)
-            spec = {"name": name, "signature_name": "", "version": str(servable.version)}
-        shown = json_format.MessageToDict(
+    def _metadata(self, target: Target) -> bytes:
+        with self._service.manager.use(*target) as servable:
+            signatures = signature_def_map(servable)
+            version = str(servable.version)
+        fields = json_format.MessageToDict(
             signatures, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
         )
-        return json_tensors.dump({"model_spec": spec, "metadata": {"signature_def": shown}})
+        spec = {"name": target.name, "signature_name": "", "version": version}
+        return json_responses.dump({"model_spec": spec, "metadata": {"signature_def": fields}})

@@ -1,6 +1,6 @@
-"""A server from its options: loads, listens, drains.
+"""A server built from its options: loads models, listens, drains.
 
-Not here: the flags (`cli.py`).
+Not here: the command line (`jem_tf.cli`), the options (`flags.py`).
 """
 
 import asyncio
@@ -9,7 +9,6 @@ import json
 import logging
 import os
 import signal
-import socket
 import sys
 import threading
 import time
@@ -24,6 +23,7 @@ from jem_tf.server.manager import Manager
 from jem_tf.server.metrics import Metrics
 from jem_tf.server.servable import Servable
 from jem_tf.server.service import Service
+from jem_tf.server.sockets import bind_socket
 
 log = logging.getLogger("jem_tf.server")
 
@@ -38,14 +38,10 @@ class ModelServer:
     """
 
     def __init__(self, options: Options):
-        import tensorflow as tf
-
-        for kind in ("intra", "inter"):
-            threads = getattr(options, f"tensorflow_{kind}_op_parallelism")
-            if threads:
-                getattr(tf.config.threading, f"set_{kind}_op_parallelism_threads")(threads)
+        _set_tensorflow_threads(options)
         self.options = options
-        batching, tags = configuration.batching(options), options.saved_model_tags.split(",")
+        batching = configuration.read_batching(options)
+        tags = options.saved_model_tags.split(",")
 
         def load(name: str, version: int, path: Path) -> Servable:
             servable = Servable(name, version, path, batching, tags)
@@ -54,7 +50,7 @@ class ModelServer:
             return servable
 
         self.manager = Manager(
-            configuration.models(options),
+            configuration.read_model_config(options),
             load,
             options.file_system_poll_wait_seconds,
             options.max_num_load_retries,
@@ -64,21 +60,22 @@ class ModelServer:
         self.service = Service(self.manager, Metrics(), options.max_message_bytes)
         self._stop = threading.Event()
         for port in filter(None, (options.port, options.rest_api_port)):
-            bound(options.host, port).close()  # a mistake is told before models are loaded
-        self._grpc = grpc_api.Server(self.service, options) if options.port else None
-        self._rest: uvicorn.Server | None = None
-        if options.rest_api_port:
-            tls = configuration.tls(options)
-            context = None if tls is None else tls.context()
-            config = uvicorn.Config(
-                rest_api.App(self.service, options),
-                log_config=None,
-                access_log=False,
-                timeout_keep_alive=configuration.KEEP_ALIVE,
-                timeout_graceful_shutdown=int(options.drain_seconds),
-                ssl_context_factory=None if context is None else lambda *_: context,
-            )
-            self._rest = uvicorn.Server(config)
+            bind_socket(options.host, port).close()  # fails before models are loaded
+        self._grpc = grpc_api.GrpcServer(self.service, options) if options.port else None
+        self._rest = self._make_rest_server() if options.rest_api_port else None
+
+    def _make_rest_server(self) -> uvicorn.Server:
+        tls = configuration.read_tls(self.options)
+        context = None if tls is None else tls.ssl_context()
+        config = uvicorn.Config(
+            rest_api.RestApp(self.service, self.options),
+            log_config=None,
+            access_log=False,
+            timeout_keep_alive=configuration.KEEP_ALIVE_SECONDS,
+            timeout_graceful_shutdown=int(self.options.drain_seconds),
+            ssl_context_factory=None if context is None else lambda *_: context,
+        )
+        return uvicorn.Server(config)
 
     def __enter__(self) -> "ModelServer":
         self.start()
@@ -88,15 +85,15 @@ class ModelServer:
         self.stop()
 
     def start(self) -> None:
-        """Load the models, then listen: who can connect, is answered."""
+        """Load the models, then listen: a client that can connect gets answers."""
         self.manager.start()
         for name in self.manager.names:
-            if not any(v.state == "AVAILABLE" for v in self.manager.versions_of(name)):
-                log.warning("%s has no version that answers yet", name)
+            if not self.manager.has_available_version(name):
+                log.warning("%s has no available version yet", name)
         if self._grpc is not None:
             self._grpc.start()
         if self._rest is not None:
-            self._socket = bound(self.options.host, self.options.rest_api_port)
+            self._socket = bind_socket(self.options.host, self.options.rest_api_port)
             self._socket.listen(1024)
             self._thread = threading.Thread(target=self._serve_rest, name="rest", daemon=True)
             self._thread.start()
@@ -106,23 +103,23 @@ class ModelServer:
                 time.sleep(0.01)
         seconds = self.options.model_config_file_poll_wait_seconds
         if self.options.model_config_file and seconds > 0:
-            threading.Thread(target=self._follow_file, args=(seconds,), daemon=True).start()
+            threading.Thread(target=self._poll_config_file, args=(seconds,), daemon=True).start()
 
     def _serve_rest(self) -> None:
         assert self._rest is not None
         with asyncio.Runner(loop_factory=self._rest.config.get_loop_factory()) as runner:
             runner.run(self._rest.serve(sockets=[self._socket]))
 
-    def _follow_file(self, seconds: float) -> None:
+    def _poll_config_file(self, seconds: float) -> None:
         while not self._stop.wait(seconds):
             try:
                 file = self.options.model_config_file
-                self.manager.reload(protos.read(file, protos.ModelServerConfig))
+                self.manager.reload(protos.read_text_proto(file, protos.ModelServerConfig))
             except Exception as error:  # the models that are served stay as they are
-                log.error("the configuration was not taken: %s", error)
+                log.error("the configuration file was not applied: %s", error)
 
     def stop(self) -> None:
-        """Take no more requests, and answer those that came."""
+        """Refuse new requests, and wait up to `drain_seconds` for those in progress."""
         self._stop.set()
         self.manager.stop()
         if self._rest is not None:
@@ -134,37 +131,42 @@ class ModelServer:
 
     def run(self) -> None:
         """Serve until SIGTERM or Ctrl-C."""
-        over = threading.Event()
+        stop_requested = threading.Event()
         self.start()
         signals = (signal.SIGTERM, signal.SIGINT)
         for number in signals:
-            signal.signal(number, lambda *_: over.set())
+            signal.signal(number, lambda *_: stop_requested.set())
         gc.collect()
-        gc.freeze()  # or collections would look through all of TensorFlow, and requests wait
+        gc.freeze()  # otherwise collections scan all of TensorFlow's objects and delay requests
         print(self.address(), flush=True)
-        over.wait()
+        stop_requested.wait()
         for number in signals:
-            signal.signal(number, signal.SIG_DFL)  # the next one ends it at once
+            signal.signal(number, signal.SIG_DFL)  # a second signal ends the process at once
         print("Draining", flush=True)
         self.stop()
         sys.stdout.flush()
-        os._exit(0)  # whatever still runs has had its time
+        os._exit(0)  # requests that exceed the drain time must not keep the process alive
 
     def address(self) -> str:
-        """Where it listens, in words."""
+        """Return a sentence that says where the server listens."""
         options = self.options
         places = [f"gRPC at {options.host}:{options.port}"] if options.port else []
         if options.rest_api_port:
             scheme = "https" if options.ssl_config_file else "http"
-            here = f"{scheme}://{options.host}:{options.rest_api_port}/"
-            places.append(f"REST at {here}v1/models")
+            url = f"{scheme}://{options.host}:{options.rest_api_port}/"
+            places.append(f"REST at {url}v1/models")
             if options.inspector:
-                places.append(f"a page to try it at {here}")
+                places.append(f"inspector at {url}")
         return f"Serving {', '.join(self.manager.names)}: {', '.join(places)}"
 
 
 class JsonLines(logging.Formatter):
-    """A line of JSON for each record."""
+    """Formats each log record as one line of JSON.
+
+    ```python
+    handler.setFormatter(JsonLines())
+    ```
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         fields = {
@@ -178,13 +180,14 @@ class JsonLines(logging.Formatter):
         return json.dumps(fields)
 
 
-def bound(host: str, port: int) -> socket.socket:
-    """A socket that says it is TCP, or asyncio would let answers wait for acknowledgements."""
-    try:
-        kind, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        made = socket.socket(kind, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.bind(address)
-    except OSError as error:
-        raise OSError(f"Cannot listen at {host}:{port}: {error}") from error
-    return made
+def _set_tensorflow_threads(options: Options) -> None:
+    import tensorflow as tf
+
+    if options.tensorflow_intra_op_parallelism:
+        tf.config.threading.set_intra_op_parallelism_threads(
+            options.tensorflow_intra_op_parallelism
+        )
+    if options.tensorflow_inter_op_parallelism:
+        tf.config.threading.set_inter_op_parallelism_threads(
+            options.tensorflow_inter_op_parallelism
+        )

@@ -1,4 +1,4 @@
-"""The client, over both transports, against the embedded server and an exported JEM."""
+"""The client over both transports, with the embedded server and an exported JEM."""
 
 import asyncio
 import json
@@ -6,59 +6,56 @@ import socket
 import threading
 import time
 
+import httpx
 import numpy as np
 import pytest
 import tensorflow as tf
+from server.servers import free_ports
 
-from jem_tf import cli
 from jem_tf.client import AsyncJEMClient, JEMClient, ServingError
-from jem_tf.training import run_directory as runs
-
-from .conftest import free_ports
+from jem_tf.model.loading import load as load_model
+from jem_tf.server import Options
+from jem_tf.server.serving import ModelServer
+from jem_tf_cli import main
 
 
 @pytest.fixture(scope="module")
-def exported(trained, tmp_path_factory):
-    """The run of the other tests, exported; and its model."""
+def model(trained):
+    return load_model(trained)
+
+
+@pytest.fixture(scope="module")
+def addresses(trained, shared_servers, tmp_path_factory):
+    """The addresses of a server of `trained`, exported as the model `small`."""
     base = tmp_path_factory.mktemp("exports") / "small"
     flags = ["--out", str(base), "--sample-steps", "5", "--refine-steps", "2"]
-    assert cli.main(["export", str(trained), *flags]) == 0
-    return base, runs.load(trained)
-
-
-@pytest.fixture(scope="module")
-def addresses(exported, serve):
-    client = serve(model_name="small", model_base_path=str(exported[0]), enable_batching=True)
-    options = client.server.options
-    return {
-        "grpc": f"127.0.0.1:{options.port}",
-        "rest": f"http://127.0.0.1:{options.rest_api_port}",
-    }
+    assert main(["export", str(trained), *flags]) == 0
+    options = {"model_name": "small", "model_base_path": str(base), "enable_batching": True}
+    return shared_servers(**options).addresses
 
 
 @pytest.fixture(params=["grpc", "rest"])
 def client(request, addresses):
-    with JEMClient(addresses[request.param], "small") as made:
-        yield made
+    with JEMClient(addresses[request.param], "small") as client:
+        yield client
 
 
 @pytest.mark.parametrize("rows", [1, 7, 64, 200])
-def test_answers_are_those_of_the_model(rows, client, exported):
-    """Within 1e-5; 200 rows go in four parts."""
-    model = exported[1]
+def test_answers_are_those_of_the_model(rows, client, model):
+    """Within 1e-5; more than 32 rows are sent in parts."""
     x = np.random.default_rng(0).uniform(-1, 1, (rows, 4, 4, 1)).astype(np.float32)
-    found = client.predict(x)
+    predictions = client.predict(x)
     logits = model.predict(x, verbose=0)
     np.testing.assert_allclose(client.logits(x), logits, rtol=1e-5, atol=1e-5)
-    np.testing.assert_allclose(found.energy, model.energy(x), rtol=1e-5, atol=1e-5)
-    np.testing.assert_allclose(client.energy(x), found.energy, rtol=1e-6)
-    np.testing.assert_allclose(found.ood_score, model.ood_score(x), rtol=1e-5, atol=1e-5)
-    np.testing.assert_array_equal(found.class_id, logits.argmax(1))
-    assert found.class_name.tolist() == [str(i) for i in logits.argmax(1)]
-    np.testing.assert_allclose(found.probabilities.sum(1), 1.0, rtol=1e-5)
+    np.testing.assert_allclose(predictions.energy, model.energy(x), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(client.energy(x), predictions.energy, rtol=1e-6)
+    np.testing.assert_allclose(predictions.ood_score, model.ood_score(x), rtol=1e-5, atol=1e-5)
+    np.testing.assert_array_equal(predictions.class_id, logits.argmax(1))
+    assert predictions.class_name.tolist() == [str(i) for i in logits.argmax(1)]
+    np.testing.assert_allclose(predictions.probabilities.sum(1), 1.0, rtol=1e-5)
     scores = client.ood_score(x)
-    np.testing.assert_array_equal(scores["is_ood"], found.is_ood)
-    assert found.is_ood.dtype == bool
+    np.testing.assert_array_equal(scores["is_ood"], predictions.is_ood)
+    assert predictions.is_ood.dtype == bool
 
 
 def test_images_are_decoded_by_the_server(client, tmp_path):
@@ -73,13 +70,13 @@ def test_images_are_decoded_by_the_server(client, tmp_path):
 
 
 def test_samples_repeat_with_their_seed(client):
-    one, other = client.sample([0, 1], seed=3), client.sample([0, 1], seed=4)
-    assert one.shape == (2, 4, 4, 1) and (one != other).any()
-    np.testing.assert_allclose(client.sample([0, 1], seed=3), one, rtol=1e-5)
-    np.testing.assert_allclose(client.sample([1], seed=4), one[1:], rtol=1e-5)
+    samples, others = client.sample([0, 1], seed=3), client.sample([0, 1], seed=4)
+    assert samples.shape == (2, 4, 4, 1) and (samples != others).any()
+    np.testing.assert_allclose(client.sample([0, 1], seed=3), samples, rtol=1e-5)
+    np.testing.assert_allclose(client.sample([1], seed=4), samples[1:], rtol=1e-5)
 
 
-def test_what_the_model_offers(client):
+def test_signatures_and_status(client):
     signatures = client.signatures()
     assert signatures["logits"].inputs == {"inputs": ("float32", (None, 4, 4, 1))}
     assert signatures["serving_default"].outputs["class_name"][0] == "string"
@@ -100,46 +97,44 @@ def test_errors_name_the_code_and_the_address(client, addresses):
 
 
 @pytest.mark.parametrize("scheme", ["grpc", "http"])
-def test_a_server_that_comes_late_is_waited_for(scheme, exported, serve):
+def test_requests_are_retried_until_the_server_starts(scheme, rules):
     port, rest = free_ports(2)
     address = f"{scheme}://127.0.0.1:{port if scheme == 'grpc' else rest}"
     with pytest.raises(ServingError, match="UNAVAILABLE"):
-        JEMClient(address, "small", retries=0).status()
-    from jem_tf.server import Options
-    from jem_tf.server.serving import ModelServer
-
-    found = []
-    client = JEMClient(address, "small", retries=12)
-    thread = threading.Thread(target=lambda: found.append(client.status()))
+        JEMClient(address, "rules", retries=0).status()
+    results = []
+    client = JEMClient(address, "rules", retries=12)
+    thread = threading.Thread(target=lambda: results.append(client.status()))
     thread.start()
-    time.sleep(0.5)
-    with ModelServer(Options("small", str(exported[0]), port=port, rest_api_port=rest)):
+    time.sleep(0.3)  # the first attempts fail
+    assert not results
+    with ModelServer(Options("rules", str(rules), port=port, rest_api_port=rest)):
         thread.join()
-    assert found == [{1: "AVAILABLE"}]
+    assert results == [{1: "AVAILABLE"}]
 
 
 @pytest.mark.parametrize("scheme", ["grpc", "http"])
-def test_a_server_that_does_not_answer_is_not_waited_for_longer(scheme):
+def test_a_server_that_never_answers_is_given_up_after_the_timeout(scheme):
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"{scheme}://127.0.0.1:{silent.getsockname()[1]}"
-        begin = time.monotonic()
+        start = time.monotonic()
         with pytest.raises(ServingError, match=r"DEADLINE_EXCEEDED|UNAVAILABLE"):
-            JEMClient(address, "m", timeout=1.0, retries=100).status()
-        assert time.monotonic() - begin < 5
+            JEMClient(address, "m", timeout=0.5, retries=100).status()
+        assert time.monotonic() - start < 5
 
 
-@pytest.mark.parametrize("kind", ["grpc", "rest"])
-def test_coroutines(kind, addresses):
-    async def ask():
-        async with AsyncJEMClient(addresses[kind], "small") as client:
+@pytest.mark.parametrize("transport", ["grpc", "rest"])
+def test_coroutines(transport, addresses):
+    async def predict():
+        async with AsyncJEMClient(addresses[transport], "small") as client:
             x = np.zeros((1, 4, 4, 1), np.float32)
             return await asyncio.gather(*(client.predict(x) for _ in range(20)), client.status())
 
-    *found, status = asyncio.run(ask())
-    assert len({float(f.energy[0]) for f in found}) == 1 and status == {1: "AVAILABLE"}
+    *predictions, status = asyncio.run(predict())
+    assert len({float(p.energy[0]) for p in predictions}) == 1 and status == {1: "AVAILABLE"}
 
 
-WRONG = [
+INVALID_ARGUMENTS = [
     (("ftp://a:1", "m"), {}, "Received: 'ftp://a:1'"),
     (("a:1/m", "m"), {}, "Received: 'a:1/m'"),
     (("a:1", ""), {}, "model=''"),
@@ -148,27 +143,37 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize("arguments, options, message", WRONG)
-def test_wrong_use_is_named(arguments, options, message):
+@pytest.mark.parametrize("arguments, options, message", INVALID_ARGUMENTS)
+def test_invalid_arguments_are_reported(arguments, options, message):
     with pytest.raises(ValueError, match=message):
         JEMClient(*arguments, **options)
 
 
-def test_the_command_line_asks(addresses, tmp_path, capsys):
+def test_the_predict_command(addresses, tmp_path, capsys):
     file = tmp_path / "dark.png"
     file.write_bytes(tf.io.encode_png(np.full((4, 4, 1), 60, np.uint8)).numpy())
     for address in addresses.values():
         flags = ["--model", "small", "--address", address]
-        assert cli.main(["predict", str(file), *flags]) == 0
+        assert main(["predict", str(file), *flags]) == 0
         assert "like the training data (score" in capsys.readouterr().out
-        assert cli.main(["predict", str(file), *flags, "--json"]) == 0
+        assert main(["predict", str(file), *flags, "--json"]) == 0
         row = json.loads(capsys.readouterr().out)
         assert row["class"] in "01" and 0.5 <= row["probability"] <= 1
-    assert cli.main(["predict", str(tmp_path / "no.png"), "--model", "small"]) == 2
+    assert main(["predict", str(tmp_path / "no.png"), "--model", "small"]) == 2
     assert "There is no file" in capsys.readouterr().err
 
 
 def test_evaluate_measures_an_endpoint_over_rest(addresses, small, tmp_path, capsys):
     flags = ["--dataset", small, "--attacks", "none", "--ood", "noise", "--out", str(tmp_path)]
-    assert cli.main(["evaluate", f"{addresses['rest']}/small", *flags]) == 0
+    assert main(["evaluate", f"{addresses['rest']}/small", *flags]) == 0
     assert "accuracy" in capsys.readouterr().out
+
+
+def test_the_inspector_gets_the_measurements_of_the_export_command(addresses):
+    """It shows test metrics and, for each OOD set, the AUROC of each score."""
+    models = httpx.get(f"{addresses['rest']}/inspector/models.json").json()["models"]
+    facts = models[0]["facts"]
+    assert 0 <= facts["test"]["accuracy"] <= 1
+    assert facts["auroc"]
+    for scores in facts["auroc"].values():
+        assert all(0 <= auroc <= 1 for auroc in scores.values())

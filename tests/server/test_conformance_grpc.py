@@ -1,6 +1,6 @@
-"""gRPC as TF Serving documents it, on the embedded server and on a real one.
+"""gRPC as TF Serving documents it, on the embedded server or on a real TF Serving.
 
-Where texts of errors differ between versions of TF Serving, only the code is compared.
+Where error messages differ between versions of TF Serving, only the code is compared.
 """
 
 import grpc
@@ -16,7 +16,7 @@ from tensorflow_serving.apis import (
     regression_pb2,
 )
 
-from .asking import ones, predict_request, refused
+from .grpc_requests import ones, predict_request, rpc_error
 
 
 @pytest.mark.parametrize("rows", [1, 7, 100])
@@ -35,7 +35,7 @@ def test_predict_with_a_version_a_filter_and_several_inputs(served):
     assert list(response.outputs["product"].float_val) == [2.0, 3.0]
 
 
-def test_predict_strings_scalars_and_nothing(served):
+def test_predict_strings_scalars_and_zero_rows(served):
     request = predict_request("echo", s=[b"\xff\x00", b"b"], f=[True, False], i=np.int32([1, 2]))
     outputs = served.predictions.Predict(request).outputs
     assert list(outputs["s"].string_val) == [b"\xff\x00", b"b"]
@@ -63,25 +63,25 @@ GRPC_ERRORS = {
 
 @pytest.mark.parametrize("case", GRPC_ERRORS)
 def test_predict_refuses(case, served):
-    request, code, text = GRPC_ERRORS[case]
-    found, details = refused(served.predictions.Predict, request)
-    assert found == code and text in details
+    request, expected, text = GRPC_ERRORS[case]
+    code, details = rpc_error(served.predictions.Predict, request)
+    assert code == expected and text in details
 
 
 def test_predict_refuses_a_request_without_a_spec_and_bad_filters(served):
-    code, details = refused(served.predictions.Predict, predict_pb2.PredictRequest())
+    code, details = rpc_error(served.predictions.Predict, predict_pb2.PredictRequest())
     assert (code, details) == ("INVALID_ARGUMENT", "Missing ModelSpec")
     for names in (["no"], ["y", "y"]):
         request = predict_request(x=ones(1, 2))
         request.output_filter.extend(names)
-        code, details = refused(served.predictions.Predict, request)
+        code, details = rpc_error(served.predictions.Predict, request)
         assert code == "INVALID_ARGUMENT" and "output tensor alias" in details
 
 
-def test_a_tensor_that_is_not_what_it_says_is_refused(served):
+def test_a_tensor_that_is_not_what_it_says_is_rpc_error(served):
     request = predict_request(x=ones(1, 2))
     request.inputs["x"].tensor_content = b"123"
-    assert refused(served.predictions.Predict, request)[0] == "INVALID_ARGUMENT"
+    assert rpc_error(served.predictions.Predict, request)[0] == "INVALID_ARGUMENT"
 
 
 def test_a_deadline_is_kept(served):
@@ -91,8 +91,8 @@ def test_a_deadline_is_kept(served):
     assert caught.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
 
 
-def examples(kind, *rows, signature="", context=None):
-    request = kind()
+def example_request(message_class, *rows, signature="", context=None):
+    request = message_class()
     request.model_spec.name, request.model_spec.signature_name = "rules", signature
     target = request.input.example_list
     if context is not None:
@@ -109,13 +109,13 @@ def _fill(example, row):
 
 
 def test_classify_and_regress(served):
-    request = examples(classification_pb2.ClassificationRequest, {"a": 1.0}, {"b": 1.0})
+    request = example_request(classification_pb2.ClassificationRequest, {"a": 1.0}, {"b": 1.0})
     request.model_spec.signature_name = "classify"
     response = served.predictions.Classify(request)
     (first, second) = response.result.classifications
     assert [c.label for c in first.classes] == ["low", "high"]
     assert first.classes[0].score == pytest.approx(second.classes[1].score)
-    request = examples(
+    request = example_request(
         regression_pb2.RegressionRequest, {"a": 1.0}, signature="regress", context={"b": 5.0}
     )
     response = served.predictions.Regress(request)
@@ -124,14 +124,16 @@ def test_classify_and_regress(served):
 
 
 def test_classify_and_regress_refuse(served):
-    kind, call = classification_pb2.ClassificationRequest, served.predictions.Classify
-    empty = examples(kind, signature="classify")
-    assert refused(call, empty) == ("INVALID_ARGUMENT", "Input is empty.")
-    code, details = refused(call, examples(kind, {"a": 1.0}, signature="no"))
+    message_class = classification_pb2.ClassificationRequest
+    classify = served.predictions.Classify
+    empty = example_request(message_class, signature="classify")
+    assert rpc_error(classify, empty) == ("INVALID_ARGUMENT", "Input is empty.")
+    unknown = example_request(message_class, {"a": 1.0}, signature="no")
+    code, details = rpc_error(classify, unknown)
     assert code == "INVALID_ARGUMENT" and "No signature was found" in details
     for signature in ("two", "regress"):
-        wrong = examples(kind, {"a": 1.0}, signature=signature)
-        assert refused(call, wrong)[0] in ("INVALID_ARGUMENT", "FAILED_PRECONDITION")
+        wrong = example_request(message_class, {"a": 1.0}, signature=signature)
+        assert rpc_error(classify, wrong)[0] in ("INVALID_ARGUMENT", "FAILED_PRECONDITION")
 
 
 def test_multi_inference(served):
@@ -144,27 +146,25 @@ def test_multi_inference(served):
     assert len(first.classification_result.classifications[0].classes) == 2
     assert second.regression_result.regressions[0].value == 1.0
     request.tasks[1].model_spec.signature_name = "classify"
-    code, details = refused(served.predictions.MultiInference, request)
+    code, details = rpc_error(served.predictions.MultiInference, request)
     assert code == "INVALID_ARGUMENT" and "Duplicate evaluation of signature" in details
     request.tasks[1].model_spec.name = "other"
-    assert refused(served.predictions.MultiInference, request)[0] == "INVALID_ARGUMENT"
+    assert rpc_error(served.predictions.MultiInference, request)[0] == "INVALID_ARGUMENT"
 
 
 def test_metadata(served):
     request = get_model_metadata_pb2.GetModelMetadataRequest(metadata_field=["signature_def"])
     request.model_spec.name = "rules"
     response = served.predictions.GetModelMetadata(request)
-    found = get_model_metadata_pb2.SignatureDefMap()
-    response.metadata["signature_def"].Unpack(found)
-    x = found.signature_def["serving_default"].inputs["x"]
-    assert [d.size for d in x.tensor_shape.dim] == [
-        -1,
-        2,
-    ] and response.model_spec.version.value == 1
+    signatures = get_model_metadata_pb2.SignatureDefMap()
+    response.metadata["signature_def"].Unpack(signatures)
+    x = signatures.signature_def["serving_default"].inputs["x"]
+    assert [d.size for d in x.tensor_shape.dim] == [-1, 2]
+    assert response.model_spec.version.value == 1
     for fields in ([], ["other"]):
         request = get_model_metadata_pb2.GetModelMetadataRequest(metadata_field=fields)
         request.model_spec.name = "rules"
-        assert refused(served.predictions.GetModelMetadata, request)[0] == "INVALID_ARGUMENT"
+        assert rpc_error(served.predictions.GetModelMetadata, request)[0] == "INVALID_ARGUMENT"
 
 
 def test_status(served):
@@ -175,6 +175,6 @@ def test_status(served):
     assert (row.version, row.state, row.status.error_code) == (1, available, 0)
     request.model_spec.version.value = 9
     expected = "NOT_FOUND", "Could not find version 9 of model rules"
-    assert refused(served.models.GetModelStatus, request) == expected
+    assert rpc_error(served.models.GetModelStatus, request) == expected
     request.model_spec.name = "no"
-    assert refused(served.models.GetModelStatus, request)[0] == "NOT_FOUND"
+    assert rpc_error(served.models.GetModelStatus, request)[0] == "NOT_FOUND"

@@ -1,6 +1,6 @@
-"""REST as TF Serving documents it, on the embedded server and on a real one.
+"""REST as TF Serving documents it, on the embedded server or on a real TF Serving.
 
-Where texts of errors differ between versions of TF Serving, only the code is compared.
+Where error messages differ between versions of TF Serving, only the code is compared.
 """
 
 import base64
@@ -21,16 +21,16 @@ def post(served, body, path=":predict", **options):
 
 def test_rest_rows_and_columns(served):
     row = {"version": 1, "y": [3.0]}
-    answer = post(served, {"instances": [[1.0, 1.0], [1, 1]]})
-    assert answer.status_code == 200 and answer.headers["content-type"] == "application/json"
-    assert answer.json() == {"predictions": [row, row]}
+    response = post(served, {"instances": [[1.0, 1.0], [1, 1]]})
+    assert response.status_code == 200 and response.headers["content-type"] == "application/json"
+    assert response.json() == {"predictions": [row, row]}
     assert post(served, {"instances": [{"x": [1.0, 1.0]}]}).json() == {"predictions": [row]}
     columns = {"outputs": {"version": [1], "y": [[3.0]]}}
     assert post(served, {"inputs": [[1.0, 1.0]]}).json() == columns
     assert post(served, {"inputs": {"x": [[1.0, 1.0]], "extra": 1}}).json() == columns
     assert post(served, {"inputs": [[1.0, 1.0]]}, "/versions/1:predict").json() == columns
-    one = {"signature_name": "log", "instances": [1.0]}
-    assert post(served, one).json() == {"predictions": [0.0]}
+    single_output = {"signature_name": "log", "instances": [1.0]}
+    assert post(served, single_output).json() == {"predictions": [0.0]}
 
 
 def test_rest_several_inputs(served):
@@ -42,46 +42,47 @@ def test_rest_several_inputs(served):
 
 def test_rest_strings_and_binary(served):
     raw = b"\xff\x00\x01"
-    coded = {"b64": base64.b64encode(raw).decode()}
+    encoded = {"b64": base64.b64encode(raw).decode()}
     rows = [{"s": "text", "f": True, "i": 1}, {"s": {"b64": "dGV4dA=="}, "f": False, "i": -2}]
-    answer = post(served, {"signature_name": "echo", "instances": rows}).json()["predictions"]
-    assert answer[0] == {"s": "text", "s_bytes": {"b64": "dGV4dA=="}, "f": True, "i": 1}
-    assert answer[1]["s"] == "text" and answer[1]["i"] == -2
-    columns = {"signature_name": "echo", "inputs": {"s": [coded], "f": [True], "i": [1]}}
-    assert post(served, columns).json()["outputs"]["s_bytes"] == [coded]
+    response = post(served, {"signature_name": "echo", "instances": rows})
+    first, second = response.json()["predictions"]
+    assert first == {"s": "text", "s_bytes": {"b64": "dGV4dA=="}, "f": True, "i": 1}
+    assert second["s"] == "text" and second["i"] == -2
+    columns = {"signature_name": "echo", "inputs": {"s": [encoded], "f": [True], "i": [1]}}
+    assert post(served, columns).json()["outputs"]["s_bytes"] == [encoded]
 
 
 def test_rest_scalars_and_shapes(served):
     scalar = {"signature_name": "scalar", "inputs": 2.5}
     assert post(served, scalar).json() == {"outputs": 5.0}
-    answer = post(served, {"signature_name": "sum", "instances": [1.0, 2.0]})
-    assert answer.status_code == 400 and "no shape information" in answer.json()["error"]
+    response = post(served, {"signature_name": "sum", "instances": [1.0, 2.0]})
+    assert response.status_code == 400 and "no shape information" in response.json()["error"]
     total = post(served, {"signature_name": "sum", "inputs": [1.0, 2.0]}).json()["outputs"]
     assert total == {"y": 3.0, "z": [1.0, 2.0]}
 
 
-def test_rest_numbers_that_json_has_not(served):
-    """NaN and infinities are bare words, both ways."""
-    answer = post(served, b'{"signature_name": "log", "instances": [NaN, 0.0, Infinity, 1.0]}')
-    nan, low, high, zero = json.loads(answer.text)["predictions"]
+def test_rest_non_finite_numbers(served):
+    """NaN and Infinity are bare words in requests and responses."""
+    response = post(served, b'{"signature_name": "log", "instances": [NaN, 0.0, Infinity, 1.0]}')
+    nan, low, high, zero = json.loads(response.text)["predictions"]
     assert math.isnan(nan) and low == -math.inf and high == math.inf and zero == 0.0
-    assert "-Infinity" in answer.text and "NaN" in answer.text
+    assert "-Infinity" in response.text and "NaN" in response.text
 
 
 def test_rest_precision(served):
-    """Every float32 comes back as itself."""
+    """Every float32 is returned unchanged."""
     values = np.random.default_rng(0).normal(size=200).astype(np.float32)
     body = {"signature_name": "sum", "inputs": values.tolist()}
-    back = np.float32(post(served, body).json()["outputs"]["z"])
-    np.testing.assert_array_equal(back, values)
+    returned = np.float32(post(served, body).json()["outputs"]["z"])
+    np.testing.assert_array_equal(returned, values)
     exact = {"signature_name": "double", "instances": [0.1, 1e300]}
     assert post(served, exact).json() == {"predictions": [0.2, 2e300]}
 
 
 def test_rest_gzip(served):
     body = gzip.compress(json.dumps({"instances": [[1.0, 1.0]]}).encode())
-    answer = post(served, body, headers={"content-encoding": "gzip"})
-    assert answer.json()["predictions"][0]["y"] == [3.0]
+    response = post(served, body, headers={"content-encoding": "gzip"})
+    assert response.json()["predictions"][0]["y"] == [3.0]
 
 
 def test_rest_status_and_metadata(served):
@@ -89,9 +90,10 @@ def test_rest_status_and_metadata(served):
     row = {"version": "1", "state": "AVAILABLE", "status": status}
     for path in (BASE, f"{BASE}/versions/1"):
         assert served.rest.get(path).json() == {"model_version_status": [row]}
-    found = served.rest.get(f"{BASE}/metadata").json()
-    assert found["model_spec"] == {"name": "rules", "signature_name": "", "version": "1"}
-    x = found["metadata"]["signature_def"]["signature_def"]["serving_default"]["inputs"]["x"]
+    metadata = served.rest.get(f"{BASE}/metadata").json()
+    assert metadata["model_spec"] == {"name": "rules", "signature_name": "", "version": "1"}
+    signatures = metadata["metadata"]["signature_def"]["signature_def"]
+    x = signatures["serving_default"]["inputs"]["x"]
     assert x["dtype"] == "DT_FLOAT" and [d["size"] for d in x["tensor_shape"]["dim"]] == ["-1", "2"]
 
 
@@ -147,16 +149,16 @@ REST_ERRORS = [
 
 @pytest.mark.parametrize("body, text", REST_ERRORS, ids=range(len(REST_ERRORS)))
 def test_rest_refuses(body, text, served):
-    answer = post(served, body)
-    assert answer.status_code == 400, answer.text
-    assert answer.headers["content-type"] == "application/json"
-    assert text in answer.json()["error"]
+    response = post(served, body)
+    assert response.status_code == 400, response.text
+    assert response.headers["content-type"] == "application/json"
+    assert text in response.json()["error"]
 
 
 @pytest.mark.parametrize("body", [{}, {"examples": 1}, {"examples": []}, {"examples": [1]}])
 def test_rest_refuses_wrong_examples(body, served):
-    answer = post(served, {"signature_name": "classify", **body}, ":classify")
-    assert answer.status_code == 400 and answer.json()["error"]
+    response = post(served, {"signature_name": "classify", **body}, ":classify")
+    assert response.status_code == 400 and response.json()["error"]
 
 
 PATHS = [
@@ -177,9 +179,9 @@ PATHS = [
 
 @pytest.mark.parametrize("method, path, status, text", PATHS)
 def test_rest_paths(method, path, status, text, served):
-    answer = served.rest.request(method, path, content=b'{"instances": [[1.0, 1.0]]}')
-    assert answer.status_code == status and text in answer.json()["error"]
+    response = served.rest.request(method, path, content=b'{"instances": [[1.0, 1.0]]}')
+    assert response.status_code == status and text in response.json()["error"]
 
 
-def test_rest_elsewhere(served):
+def test_rest_unknown_path(served):
     assert served.rest.get("/other").status_code == 404

@@ -1,28 +1,27 @@
-"""5 000 requests that mean nothing: each gets a client error, and memory stays flat."""
+"""About 5 000 random requests: each gets a client error or an answer, and memory stays flat."""
 
 import json
 import os
 import resource
 
 import grpc
-import numpy as np
 import pytest
-import tensorflow as tf
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from tensorflow_serving.apis import predict_pb2
 
-from . import models
-from .conftest import clients, free_ports
+from .grpc_requests import ones, predict_request
 
 FUZZ = settings(
     deadline=None,
-    derandomize=True,  # the same requests every time
+    derandomize=True,  # the same requests in every run
+    database=None,
     phases=[Phase.generate, Phase.shrink],
     suppress_health_check=list(HealthCheck),
 )
+MAX_GROWTH = 50  # MB
 SIGNATURES = ["", "serving_default", "two", "echo", "scalar", "ragged", "picky", "classify", "no"]
-leaf = st.one_of(
+leaves = st.one_of(
     st.none(),
     st.booleans(),
     st.integers(),
@@ -32,7 +31,7 @@ leaf = st.one_of(
     st.just({"b64": "*"}),
 )
 values = st.recursive(
-    leaf,
+    leaves,
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from("xabsfi"), inner),
     max_leaves=12,
 )
@@ -46,113 +45,120 @@ documents = st.fixed_dictionaries(
         "context": values,
     },
 )
+path_words = st.sampled_from(
+    ["v1", "models", "rules", "versions", "1", "labels", "metadata", ":predict", "..", "%2e%2e"]
+)
+path_characters = st.characters(min_codepoint=33, max_codepoint=126, exclude_characters="#\\")
+tensors = st.tuples(
+    st.integers(-1, 30),
+    st.lists(st.integers(-2, 2**40), max_size=4),
+    st.binary(max_size=32),
+    st.lists(st.floats(width=32), max_size=4),
+)
+tensor_names = st.sampled_from(["x", "a", "b", "s", "f", "i", "inputs", ""])
 
 
-@pytest.fixture(scope="module", params=[False, True], ids=["plain", "batching"])
-def served(request, tmp_path_factory):
-    from jem_tf.server import Options
-    from jem_tf.server.serving import ModelServer
+class Fuzzer:
+    """Sends each request to all servers, and records it to send it again."""
 
-    base = tmp_path_factory.mktemp("models") / "rules"
-    models.write(base)
-    port, rest = free_ports(2)
-    places = {"port": port, "rest_api_port": rest, "drain_seconds": 5.0}
-    options = Options("rules", str(base), enable_batching=request.param, **places)
-    with ModelServer(options):
-        yield clients(f"127.0.0.1:{port}", f"127.0.0.1:{rest}")
+    def __init__(self, *clients):
+        self.clients, self.requests = clients, []
+
+    def send(self, method, *arguments):
+        self.requests.append((method, arguments))
+        for client in self.clients:
+            method(client, *arguments)
+
+    def send_again(self):
+        for method, arguments in self.requests:
+            for client in self.clients:
+                method(client, *arguments)
 
 
-def fine(answer):
-    assert answer.status_code < 500 or answer.status_code == 501, (answer.status_code, answer.text)
+def send_rest(client, method, path, content=None, headers=None):
+    url = client.rest.base_url.copy_with(raw_path=path)
+    response = client.rest.request(method, url, content=content, headers=headers)
+    status = response.status_code
+    assert status < 500 or status == 501, (status, response.text)
+
+
+def send_grpc(client, request):
+    try:
+        client.predictions.Predict(request)
+    except grpc.RpcError as error:
+        accepted = ("INVALID_ARGUMENT", "FAILED_PRECONDITION", "UNIMPLEMENTED")
+        assert error.code().name in accepted, (error.code(), error.details())
+
+
+def send_garbage(client, message):
+    method = client.channel.unary_unary("/tensorflow.serving.PredictionService/Predict")
+    with pytest.raises(grpc.RpcError) as caught:
+        method(message)
+    # gRPC itself answers INTERNAL to bytes that are no message, in TF Serving as well.
+    unreadable = "deserializing" in caught.value.details()
+    code = caught.value.code().name
+    assert code == "INTERNAL" if unreadable else code in ("INVALID_ARGUMENT", "NOT_FOUND")
 
 
 def memory():
-    """Of this process, in MB; 0 where the system does not say."""
+    """Return the resident memory of this process in MB; 0 where there is no /proc."""
     if not os.path.exists("/proc/self/statm"):
         return 0
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1]) * resource.getpagesize() / 2**20
 
 
-def test_nothing_that_is_sent_breaks_the_server(served):
+def test_random_requests_do_not_break_the_server(plain, batching):
+    fuzzer = Fuzzer(plain, batching)
+
     @settings(FUZZ, max_examples=600)
     @given(documents, st.sampled_from(["predict", "classify", "regress"]))
-    def bodies(document, method):
-        text = json.dumps(document)
-        fine(served.rest.post(f"/v1/models/rules:{method}", content=text))
+    def fuzz_documents(document, method):
+        path = f"/v1/models/rules:{method}".encode()
+        fuzzer.send(send_rest, "POST", path, json.dumps(document).encode())
 
     @settings(FUZZ, max_examples=250)
     @given(st.binary(max_size=200), st.booleans())
-    def bytes_(body, zipped):
-        headers = {"content-encoding": "gzip"} if zipped else {}
-        fine(served.rest.post("/v1/models/rules:predict", content=body, headers=headers))
-
-    characters = st.characters(min_codepoint=33, max_codepoint=126, exclude_characters="#\\")
-    words = st.sampled_from(
-        ["v1", "models", "rules", "versions", "1", "labels", "metadata", ":predict", "..", "%2e%2e"]
-    )
+    def fuzz_bodies(body, gzipped):
+        headers = {"content-encoding": "gzip"} if gzipped else {}
+        fuzzer.send(send_rest, "POST", b"/v1/models/rules:predict", body, headers)
 
     @settings(FUZZ, max_examples=250)
-    @given(st.lists(words | st.text(characters, max_size=8), max_size=6), st.sampled_from("GPDO"))
-    def paths(parts, method):
-        name = {"G": "GET", "P": "POST", "D": "DELETE", "O": "OPTIONS"}[method]
-        url = served.rest.base_url.copy_with(raw_path=("/" + "/".join(parts)).encode())
-        fine(served.rest.request(name, url))
+    @given(
+        st.lists(path_words | st.text(path_characters, max_size=8), max_size=6),
+        st.sampled_from(["GET", "POST", "DELETE", "OPTIONS"]),
+    )
+    def fuzz_paths(parts, method):
+        fuzzer.send(send_rest, method, ("/" + "/".join(parts)).encode())
 
     @settings(FUZZ, max_examples=250)
     @given(
         st.sampled_from(SIGNATURES),
-        st.dictionaries(
-            st.sampled_from(["x", "a", "b", "s", "f", "i", "inputs", ""]),
-            st.tuples(
-                st.integers(-1, 30),
-                st.lists(st.integers(-2, 2**40), max_size=4),
-                st.binary(max_size=32),
-                st.lists(st.floats(width=32), max_size=4),
-            ),
-            max_size=3,
-        ),
+        st.dictionaries(tensor_names, tensors, max_size=3),
         st.lists(st.text(max_size=4), max_size=2),
     )
-    def messages(signature, tensors, outputs):
+    def fuzz_tensors(signature, inputs, outputs):
         request = predict_pb2.PredictRequest(output_filter=outputs)
         request.model_spec.name, request.model_spec.signature_name = "rules", signature
-        for name, (dtype, shape, content, floats) in tensors.items():
+        for name, (dtype, shape, content, floats) in inputs.items():
             proto = request.inputs[name]
             proto.dtype = max(dtype, 0)
             proto.tensor_content = content
             proto.float_val.extend(floats)
             for size in shape:
                 proto.tensor_shape.dim.add(size=size)
-        try:
-            served.predictions.Predict(request)
-        except grpc.RpcError as error:
-            assert error.code().name in (
-                "INVALID_ARGUMENT",
-                "FAILED_PRECONDITION",
-                "UNIMPLEMENTED",
-            ), (error.code(), error.details())
-
-    raw = served.channel.unary_unary("/tensorflow.serving.PredictionService/Predict")
+        fuzzer.send(send_grpc, request)
 
     @settings(FUZZ, max_examples=100)
     @given(st.binary(max_size=100))
-    def garbage(message):
-        with pytest.raises(grpc.RpcError) as caught:
-            raw(message)
-        # gRPC itself answers INTERNAL to what is no message at all, as for TF Serving.
-        unread = "deserializing" in caught.value.details()
-        code = caught.value.code().name
-        assert code == "INTERNAL" if unread else code in ("INVALID_ARGUMENT", "NOT_FOUND")
+    def fuzz_messages(message):
+        fuzzer.send(send_garbage, message)
 
-    tests = (bodies, bytes_, paths, messages, garbage)
-    for test in tests:
-        test()
+    for fuzz in (fuzz_documents, fuzz_bodies, fuzz_paths, fuzz_tensors, fuzz_messages):
+        fuzz()
     before = memory()
-    for test in tests:  # and again, with what caches there are filled
-        test()
-    assert memory() < before + 50  # 0 < 50 where there is no /proc
-    request = predict_pb2.PredictRequest()
-    request.model_spec.name = "rules"
-    request.inputs["x"].CopyFrom(tf.make_tensor_proto(np.ones((1, 2), np.float32)))
-    assert list(served.predictions.Predict(request).outputs["y"].float_val) == [3.0]
+    fuzzer.send_again()  # now all caches are filled
+    assert memory() < before + MAX_GROWTH
+    for client in fuzzer.clients:
+        response = client.predictions.Predict(predict_request(x=ones(1, 2)))
+        assert list(response.outputs["y"].float_val) == [3.0]

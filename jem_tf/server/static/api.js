@@ -1,72 +1,74 @@
-// What the page asks the server: TF Serving's REST API, as any client would.
+// Requests of the page to the server: TF Serving's REST API, and the inspector's list of models.
 
-const PATIENCE = 1000; // milliseconds, for an answer that a newer question waits for
+const MAX_WAIT_MS = 1000; // for a response while a newer input waits
 
-export class Gone extends Error {}
+/** The server does not answer or is not ready; the page tries again. */
+export class ServerUnavailable extends Error {}
 
-async function fetched(path, options = {}) {
-  let answer, text;
+export async function fetchText(path, options = {}) {
+  let response, text;
   try {
-    answer = await fetch(path, { cache: "no-store", credentials: "omit", ...options });
-    text = await answer.text();
+    response = await fetch(path, { cache: "no-store", credentials: "omit", ...options });
+    text = await response.text();
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new Gone("The server does not answer. Is it running? Start it with: jem-tf serve.");
+    throw new ServerUnavailable("The server does not answer. Is it running? Start it with: jem-tf serve.");
   }
-  if (answer.ok) return text;
-  if (answer.status >= 502) throw new Gone(`The server is not ready (${answer.status}).`);
-  let said = text;
-  try { said = JSON.parse(text).error ?? text; } catch { /* not JSON: as it is */ }
-  const error = new Error(`The server refused (${answer.status}): ${said.slice(0, 300)}`);
-  throw Object.assign(error, { status: answer.status });
+  if (response.ok) return text;
+  if (response.status >= 502) throw new ServerUnavailable(`The server is not ready (${response.status}).`);
+  let message = text;
+  try { message = JSON.parse(text).error ?? text; } catch { /* not JSON: show the text */ }
+  const error = new Error(`The server refused (${response.status}): ${message.slice(0, 300)}`);
+  throw Object.assign(error, { status: response.status });
 }
 
-// TF Serving writes NaN and Infinity as they are, which is no JSON: null here.
-function parsed(text) {
-  try { return JSON.parse(text); } catch { /* perhaps these numbers */ }
+/** Parse JSON; NaN and Infinity, which TF Serving writes as bare words, become null. */
+function parseJson(text) {
+  try { return JSON.parse(text); } catch { /* perhaps because of these words */ }
   return JSON.parse(text.replace(/([[:,]\s*)-?(?:NaN|Infinity)(?=\s*[\],}])/g, "$1null"));
 }
 
-export const text = (path) => fetched(path);
-export const json = async (path) => parsed(await fetched(path));
+export const fetchJson = async (path) => parseJson(await fetchText(path));
 
-/** The outputs of a signature, an array with a row for each input; `inputs` are such arrays. */
-export async function call({ name, version }, signature, inputs, signal) {
+/** Return the outputs of a signature, one row per input; `inputs` maps names to arrays of rows. */
+export async function callSignature({ name, version }, signature, inputs, signal) {
   const body = JSON.stringify({ signature_name: signature, inputs });
   const path = `/v1/models/${encodeURIComponent(name)}/versions/${version}:predict`;
   const headers = { "Content-Type": "application/json" };
-  return parsed(await fetched(path, { method: "POST", body, headers, signal })).outputs;
+  return parseJson(await fetchText(path, { method: "POST", body, headers, signal })).outputs;
 }
 
 /**
- * A function to call with each new value. One request is under way at a time; while it is, only the
- * newest value waits, and one that takes longer than a second is given up for it.
+ * Return a function that sends values, one request at a time. While a request is in progress, only
+ * the newest value waits; a request that takes longer than MAX_WAIT_MS is aborted for it. The
+ * function resolves to true once nothing waits any more, and to false if another call sends.
  */
-export function newest(ask, show, fail) {
-  let waiting, going = null;
-  return async (value) => {
-    waiting = { value };
-    if (going) return;
+export function sendNewest(send, onResponse, onError) {
+  let waiting, request = null;
+  return async (newValue) => {
+    waiting = { value: newValue };
+    if (request) return false;
     while (waiting) {
-      const { value: now } = waiting;
+      const { value } = waiting;
       waiting = undefined;
-      const request = going = new AbortController();
-      const patience = setInterval(() => waiting && request.abort(), PATIENCE);
+      const current = request = new AbortController();
+      const timer = setInterval(() => waiting && current.abort(), MAX_WAIT_MS);
       try {
-        const began = performance.now();
-        const answer = await ask(now, request.signal);
-        show(answer, now, performance.now() - began);
+        const start = performance.now();
+        const response = await send(value, current.signal);
+        onResponse(response, value, performance.now() - start);
       } catch (error) {
-        if (error.name !== "AbortError") fail(error, now);
+        if (error.name !== "AbortError") onError(error, value);
       }
-      clearInterval(patience);
+      clearInterval(timer);
     }
-    going = null;
+    request = null;
+    return true;
   };
 }
 
-/** A flat array as the nested one of a single row of `shape`. */
-export function nested(values, shape) {
+/** Return a flat array as nested arrays: one row of `shape`. */
+export function toRow(values, shape) {
   let parts = Array.from(values, (v) => Number(Math.fround(v).toPrecision(7)));
   for (const size of shape.slice(1).reverse()) {
     const rows = [];

@@ -1,37 +1,38 @@
-// Elements and SVG charts. Text goes in as text, never as HTML.
+// HTML elements and SVG charts. Text is always inserted as text, never as HTML.
 
 const SVG = "http://www.w3.org/2000/svg";
 
 export function element(name, properties = {}, ...children) {
-  const made = Object.assign(document.createElement(name), properties);
-  made.append(...children);
-  return made;
+  const node = Object.assign(document.createElement(name), properties);
+  node.append(...children);
+  return node;
 }
 
-function drawn(name, attributes = {}, ...children) {
-  const made = document.createElementNS(SVG, name);
-  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-  made.append(...children);
-  return made;
+function svgElement(name, attributes = {}, ...children) {
+  const node = document.createElementNS(SVG, name);
+  for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
+  node.append(...children);
+  return node;
 }
 
 function chart(width, height, label, ...children) {
-  const made = drawn("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label }, ...children);
-  made.style.maxWidth = `${width / 14}rem`;
-  return made;
+  const attributes = { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label };
+  const node = svgElement("svg", attributes, ...children);
+  node.style.maxWidth = `${width / 14}rem`;
+  return node;
 }
 
 export const percent = (share, digits = 1) => `${(100 * share).toFixed(digits)} %`;
 
-/** A row with a bar for each of the most likely classes. */
-export function bars(names, probabilities, caption, most = 10) {
-  const order = probabilities.map((p, i) => [p, i]).sort((a, b) => b[0] - a[0]).slice(0, most);
+/** Return a table with a bar for each of the `maxRows` most likely classes. */
+export function bars(names, probabilities, caption, maxRows = 10) {
+  const order = probabilities.map((p, i) => [p, i]).sort((a, b) => b[0] - a[0]).slice(0, maxRows);
   const best = order[0][1];
-  if (names.length <= most) order.sort((a, b) => a[1] - b[1]);
+  if (names.length <= maxRows) order.sort((a, b) => a[1] - b[1]);
   const rows = order.map(([p, i]) => {
     const bar = element("div");
     bar.style.width = `${100 * p}%`;
-    return element("tr", { className: i === best ? "most" : "" },
+    return element("tr", { className: i === best ? "best" : "" },
       element("th", { scope: "row", textContent: names[i] }),
       element("td", { className: "bar" }, bar),
       element("td", { textContent: percent(p) }));
@@ -40,67 +41,70 @@ export function bars(names, probabilities, caption, most = 10) {
   return element("table", { className: "bars" }, title, element("tbody", {}, ...rows));
 }
 
-/** Where an input lies among the data, in percent; those below `threshold` are flagged. */
+/** Return a scale with the percentile of an input; inputs below `threshold` are flagged. */
 export function gauge(percentile, threshold) {
   const [width, left] = [340, 10];
   const x = (value) => left + (value / 100) * (width - 2 * left);
-  const words = threshold === null ? "nothing is flagged" : `flagged below ${threshold.toFixed(0)} %`;
+  const rule = threshold === null ? "nothing is flagged" : `flagged below ${threshold.toFixed(0)} %`;
   const parts = [
-    drawn("rect", { class: "high", x: x(threshold ?? 0), y: 18, width: x(100) - x(threshold ?? 0), height: 14 }),
-    drawn("path", { class: "needle", d: `M${x(percentile)} 30 l-6 -16 h12 z` }),
-    drawn("text", { x: left, y: 48 }, "unlike the data"),
-    drawn("text", { x: width - left, y: 48, "text-anchor": "end" }, "typical"),
+    svgElement("rect", { class: "high", x: x(threshold ?? 0), y: 18, width: x(100) - x(threshold ?? 0), height: 14 }),
+    svgElement("path", { class: "needle", d: `M${x(percentile)} 30 l-6 -16 h12 z` }),
+    svgElement("text", { x: left, y: 48 }, "unlike the data"),
+    svgElement("text", { x: width - left, y: 48, "text-anchor": "end" }, "typical"),
   ];
   if (threshold !== null) {
-    parts.unshift(drawn("rect", { class: "low", x: x(0), y: 18, width: x(threshold) - x(0), height: 14 }));
-    parts.push(drawn("line", { class: "mark", x1: x(threshold), x2: x(threshold), y1: 14, y2: 36 }));
+    parts.unshift(svgElement("rect", { class: "low", x: x(0), y: 18, width: x(threshold) - x(0), height: 14 }));
+    parts.push(svgElement("line", { class: "mark", x1: x(threshold), x2: x(threshold), y1: 14, y2: 36 }));
   }
-  const label = `More typical than ${percentile.toFixed(0)} % of the validation data; ${words}`;
+  const label = `More typical than ${percentile.toFixed(0)} % of the validation data; ${rule}`;
   return element("div", {}, chart(width, 52, label, ...parts),
     element("p", { className: "quiet", textContent: `${label}.` }));
 }
 
-/** Confidence against accuracy; the area of a dot grows with its rows. */
+/** Return a reliability diagram; the area of a dot is proportional to its number of rows. */
 export function reliability({ confidence, accuracy, count }) {
   const [size, left] = [240, 34];
   const at = (v) => [left + v[0] * (size - left - 10), size - left - v[1] * (size - left - 10)];
   const total = count.reduce((a, b) => a + b, 0);
   const points = confidence.map((c, i) => at([c, accuracy[i]]));
   return chart(size, size, "Reliability: accuracy by confidence; on the diagonal both are equal",
-    drawn("path", { class: "axis", d: `M${at([0, 1])} L${at([0, 0])} L${at([1, 0])}` }),
-    drawn("path", { class: "axis", d: `M${at([0, 0])} L${at([1, 1])}`, "stroke-dasharray": 4 }),
-    drawn("path", { class: "data", d: `M${points.join(" L")}` }),
+    svgElement("path", { class: "axis", d: `M${at([0, 1])} L${at([0, 0])} L${at([1, 0])}` }),
+    svgElement("path", { class: "axis", d: `M${at([0, 0])} L${at([1, 1])}`, "stroke-dasharray": 4 }),
+    svgElement("path", { class: "data", d: `M${points.join(" L")}` }),
     ...points.map(([cx, cy], i) =>
-      drawn("circle", { class: "fill", cx, cy, r: 2 + 8 * Math.sqrt(count[i] / total) })),
-    drawn("text", { x: size / 2, y: size - 10, "text-anchor": "middle" }, "confidence"),
-    drawn("text", { x: 12, y: size / 2, "text-anchor": "middle", transform: `rotate(-90 12 ${size / 2})` }, "accuracy"),
-    ...[0, 1].map((v) => drawn("text", { x: at([v, 0])[0] - 4, y: size - left + 14 }, `${v}`)));
+      svgElement("circle", { class: "fill", cx, cy, r: 2 + 8 * Math.sqrt(count[i] / total) })),
+    svgElement("text", { x: size / 2, y: size - 10, "text-anchor": "middle" }, "confidence"),
+    svgElement("text", { x: 12, y: size / 2, "text-anchor": "middle", transform: `rotate(-90 12 ${size / 2})` },
+      "accuracy"),
+    ...[0, 1].map((v) => svgElement("text", { x: at([v, 0])[0] - 4, y: size - left + 14 }, `${v}`)));
 }
 
-/** Shares over time; gaps where there are none. */
+/** Return a line chart of shares over time, with gaps where a value is null. */
 export function history(values, label) {
   const [width, height, left] = [520, 130, 44];
   const x = (i) => left + (i / Math.max(values.length - 1, 1)) * (width - left - 8);
   const y = (v) => 10 + (1 - v) * (height - 24);
-  let path = "", pen = "M";
+  let path = "", command = "M";
   values.forEach((value, i) => {
-    if (value === null) { pen = "M"; return; }
-    path += `${pen}${x(i).toFixed(1)} ${y(value).toFixed(1)}`;
-    pen = "L";
+    if (value === null) { command = "M"; return; }
+    path += `${command}${x(i).toFixed(1)} ${y(value).toFixed(1)}`;
+    command = "L";
   });
   return chart(width, height, label,
-    drawn("path", { class: "axis", d: `M${left} ${y(1)} V${y(0)} H${width - 8}` }),
-    drawn("path", { class: "data", d: path || "M0 0", "stroke-linecap": "round" }),
-    ...[0, 0.5, 1].map((v) => drawn("text", { x: left - 6, y: y(v) + 4, "text-anchor": "end" }, percent(v, 0))));
+    svgElement("path", { class: "axis", d: `M${left} ${y(1)} V${y(0)} H${width - 8}` }),
+    svgElement("path", { class: "data", d: path || "M0 0", "stroke-linecap": "round" }),
+    ...[0, 0.5, 1].map((v) => svgElement("text", { x: left - 6, y: y(v) + 4, "text-anchor": "end" }, percent(v, 0))));
 }
 
+/** Return a table; the first cell of each row is its header. */
 export function table(head, rows, caption) {
-  const cells = (kind, values) => values.map((v, i) =>
-    element(i || kind === "thead" ? (kind === "thead" ? "th" : "td") : "th",
-      { textContent: v, scope: kind === "thead" ? "col" : "row" }));
-  const made = element("table", {},
+  const headCells = head.map((v) => element("th", { textContent: v, scope: "col" }));
+  const bodyRows = rows.map(([first, ...rest]) => element("tr", {},
+    element("th", { textContent: first, scope: "row" }),
+    ...rest.map((v) => element("td", { textContent: v }))));
+  const node = element("table", {},
     element("caption", { className: "unseen", textContent: caption }),
-    element("thead", {}, element("tr", {}, ...cells("thead", head))),
-    element("tbody", {}, ...rows.map((row) => element("tr", {}, ...cells("tbody", row)))));
-  return element("div", { className: "scroll", tabIndex: 0, role: "region", ariaLabel: caption }, made);
+    element("thead", {}, element("tr", {}, ...headCells)),
+    element("tbody", {}, ...bodyRows));
+  return element("div", { className: "scroll", tabIndex: 0, role: "region", ariaLabel: caption }, node);
 }

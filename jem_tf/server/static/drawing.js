@@ -1,24 +1,25 @@
-// Pictures as numbers and back: the drawing area, files, and small canvases.
+// Images as numbers, and numbers as images: the drawing area, image files, and small canvases.
 
-const SIDE = 256; // pixels of the drawing area, at least
+const MIN_SIDE = 256; // pixels of the drawing area
 const FILL = 0.9; // share of the frame that a centred drawing takes
 
-/** Draws `values` of an image of `shape`, between `low` and `high`, pixel by pixel. */
+/** Draw the `values` of an image of `shape`, in the range from `low` to `high`, on `canvas`. */
 export function paint(canvas, values, [height, width, channels], [low, high]) {
   canvas.width = width;
   canvas.height = height;
-  const picture = new ImageData(width, height);
+  const image = new ImageData(width, height);
   for (let i = 0; i < width * height; i++) {
     for (let c = 0; c < 3; c++) {
       const value = values[i * channels + (channels === 1 ? 0 : c)];
-      picture.data[4 * i + c] = (255 * (value - low)) / (high - low);
+      image.data[4 * i + c] = (255 * (value - low)) / (high - low);
     }
-    picture.data[4 * i + 3] = 255;
+    image.data[4 * i + 3] = 255;
   }
-  canvas.getContext("2d").putImageData(picture, 0, 0);
+  canvas.getContext("2d").putImageData(image, 0, 0);
   return canvas;
 }
 
+/** Return a canvas that shows `values`. */
 export function picture(values, facts, label) {
   const canvas = paint(document.createElement("canvas"), values, facts.input_shape, facts.range);
   canvas.setAttribute("role", "img");
@@ -26,31 +27,31 @@ export function picture(values, facts, label) {
   return canvas;
 }
 
-/** Where a person draws; calls `changed(values)` with an array in the model's range. */
+/** The drawing area; calls `onChange(values)` with a flat array in the model's range. */
 export class Drawing {
-  constructor(canvas, changed, failed) {
+  constructor(canvas, onChange, onError) {
     this.canvas = canvas;
-    this.changed = changed;
-    this.failed = failed;
+    this.onChange = onChange;
+    this.onError = onError;
     this.context = canvas.getContext("2d", { willReadFrequently: true });
-    this.spare = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
-    this.centred = true; // if asked for, and what is there was drawn here
+    this.scratch = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
+    this.isHandDrawn = true; // false for image files and examples, which are not centred
     this.ink = "#ffffff";
-    this.fit = true;
+    this.fit = true; // centre and scale drawings
     this.cursor = [0, 0];
     this.listen();
   }
 
-  /** Begin anew, for a model with other inputs. */
-  shape(shape, range) {
+  /** Clear the area for a model with inputs of `shape` and `range`. */
+  reset(shape, range) {
     const [height, width] = shape;
-    const times = Math.ceil(SIDE / Math.max(height, width));
-    Object.assign(this, { size: shape, range, times });
-    for (const { canvas } of [this.context, this.spare]) {
-      canvas.width = width * times;
-      canvas.height = height * times;
+    const scale = Math.ceil(MIN_SIDE / Math.max(height, width));
+    Object.assign(this, { shape, range, scale });
+    for (const { canvas } of [this.context, this.scratch]) {
+      canvas.width = width * scale;
+      canvas.height = height * scale;
     }
-    this.brush = Math.max(times, this.canvas.width / 14);
+    this.brush = Math.max(scale, this.canvas.width / 14);
     if (shape[2] === 1) this.ink = "#ffffff";
     this.cursor = [this.canvas.width / 2, this.canvas.height / 2];
     this.clear();
@@ -59,12 +60,12 @@ export class Drawing {
   clear() {
     this.context.fillStyle = "#000";
     this.context.fillRect(0, 0, this.canvas.width, this.canvas.height);
-    this.centred = true;
+    this.isHandDrawn = true;
   }
 
   listen() {
     const { canvas } = this;
-    const place = (event) => {
+    const position = (event) => {
       const box = canvas.getBoundingClientRect();
       return [
         ((event.clientX - box.left) * canvas.width) / box.width,
@@ -73,34 +74,40 @@ export class Drawing {
     };
     canvas.addEventListener("pointerdown", (event) => {
       canvas.setPointerCapture(event.pointerId);
-      this.line(place(event), place(event));
-      this.last = place(event);
+      this.line(position(event), position(event));
+      this.last = position(event);
     });
     canvas.addEventListener("pointermove", (event) => {
       if (!this.last) return;
-      this.line(this.last, place(event));
-      this.last = place(event);
+      this.line(this.last, position(event));
+      this.last = position(event);
     });
-    for (const over of ["pointerup", "pointercancel"]) {
-      canvas.addEventListener(over, () => { this.last = null; });
+    for (const name of ["pointerup", "pointercancel"]) {
+      canvas.addEventListener(name, () => { this.last = null; });
     }
     canvas.addEventListener("keydown", (event) => {
-      const way = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] }[event.key];
-      if (!way) return;
+      const step = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] }[event.key];
+      if (!step) return;
       event.preventDefault();
-      const [x, y] = this.cursor;
-      const step = this.brush / 2;
-      const limit = (v, most) => Math.min(Math.max(v, 0), most);
-      const next = [limit(x + way[0] * step, canvas.width), limit(y + way[1] * step, canvas.height)];
-      if (event.shiftKey) this.line(this.cursor, next);
-      this.cursor = next;
-      const mark = this.canvas.parentElement.querySelector(".pen");
-      mark.style.left = `${(100 * next[0]) / canvas.width}%`;
-      mark.style.top = `${(100 * next[1]) / canvas.height}%`;
-      const part = (v, of) => Math.round((100 * v) / of);
-      const where = `${part(next[0], canvas.width)} % from the left, ${part(next[1], canvas.height)} % from the top`;
-      canvas.setAttribute("aria-label", `Drawing area, at ${where}`);
+      this.moveCursor(step, event.shiftKey);
     });
+  }
+
+  /** Move the cursor of the keyboard by half a brush, with a line if `draws`. */
+  moveCursor([dx, dy], draws) {
+    const { canvas } = this;
+    const clamp = (value, max) => Math.min(Math.max(value, 0), max);
+    const next = [
+      clamp(this.cursor[0] + (dx * this.brush) / 2, canvas.width),
+      clamp(this.cursor[1] + (dy * this.brush) / 2, canvas.height),
+    ];
+    if (draws) this.line(this.cursor, next);
+    this.cursor = next;
+    const mark = canvas.parentElement.querySelector(".pen");
+    mark.style.left = `${(100 * next[0]) / canvas.width}%`;
+    mark.style.top = `${(100 * next[1]) / canvas.height}%`;
+    const [x, y] = [(100 * next[0]) / canvas.width, (100 * next[1]) / canvas.height].map(Math.round);
+    canvas.setAttribute("aria-label", `Drawing area, at ${x} % from the left, ${y} % from the top`);
   }
 
   line(from, to) {
@@ -112,57 +119,58 @@ export class Drawing {
     context.moveTo(...from);
     context.lineTo(...to);
     context.stroke();
-    this.tell();
+    this.notify();
   }
 
-  tell() { this.changed(this.values()); }
+  notify() { this.onChange(this.values()); }
 
-  /** Show an image, stretched to the model's shape as its own decoder does. */
-  async image(file) {
+  /** Show an image file, stretched to the model's shape as the model's own decoder does it. */
+  async showFile(file) {
     let bitmap;
     try {
       bitmap = await createImageBitmap(file);
     } catch {
-      this.failed(new Error(`${file.name || "That"} is not an image that this browser can read.`));
+      this.onError(new Error(`${file.name || "The file"} is not an image that this browser can read.`));
       return;
     }
-    const [height, width] = this.size;
+    const [height, width] = this.shape;
     const small = document.createElement("canvas").getContext("2d");
     Object.assign(small.canvas, { width, height });
     Object.assign(small, { imageSmoothingQuality: "high", fillStyle: "#000" });
     small.fillRect(0, 0, width, height);
     small.drawImage(bitmap, 0, 0, width, height);
-    this.numbers(this.averaged(small.getImageData(0, 0, width, height).data, 1));
+    this.showValues(this.downsample(small.getImageData(0, 0, width, height).data, 1));
   }
 
-  /** Show numbers of the model's range; what is sent are they, exactly. */
-  numbers(values) {
-    const small = paint(document.createElement("canvas"), values, this.size, this.range);
+  /** Show values in the model's range; exactly these are sent. */
+  showValues(values) {
+    const small = paint(document.createElement("canvas"), values, this.shape, this.range);
     this.context.imageSmoothingEnabled = false;
     this.context.drawImage(small, 0, 0, this.canvas.width, this.canvas.height);
     this.context.imageSmoothingEnabled = true;
-    this.centred = false;
-    this.changed(values);
+    this.isHandDrawn = false;
+    this.onChange(values);
   }
 
+  /** Return the drawing in the model's shape and range, centred and scaled if it should be. */
   values() {
     const { width, height } = this.canvas;
-    const box = this.fit && this.centred && this.drawn();
+    const box = this.fit && this.isHandDrawn && this.boundingBox();
     let source = this.context;
     if (box) {
       const side = Math.max(box.width / width, box.height / height) / FILL;
       const [w, h] = [side * width, side * height];
       const [x, y] = [box.x + box.width / 2 - w / 2, box.y + box.height / 2 - h / 2];
-      this.spare.fillStyle = "#000";
-      this.spare.fillRect(0, 0, width, height);
-      this.spare.drawImage(this.canvas, x, y, w, h, 0, 0, width, height);
-      source = this.spare;
+      this.scratch.fillStyle = "#000";
+      this.scratch.fillRect(0, 0, width, height);
+      this.scratch.drawImage(this.canvas, x, y, w, h, 0, 0, width, height);
+      source = this.scratch;
     }
-    return this.averaged(source.getImageData(0, 0, width, height).data);
+    return this.downsample(source.getImageData(0, 0, width, height).data);
   }
 
-  /** The box around everything that is not background. */
-  drawn() {
+  /** Return the box around everything that is not background; null if there is nothing. */
+  boundingBox() {
     const { width, height } = this.canvas;
     const { data } = this.context.getImageData(0, 0, width, height);
     let [left, top, right, bottom] = [width, height, -1, -1];
@@ -177,18 +185,18 @@ export class Drawing {
     return { x: left, y: top, width: right - left + 1, height: bottom - top + 1 };
   }
 
-  /** Blocks of pixels averaged to the model's resolution, in its range. */
-  averaged(data, times = this.times) {
-    const [height, width, channels] = this.size;
+  /** Return the means of blocks of `scale` x `scale` pixels, in the model's range. */
+  downsample(data, scale = this.scale) {
+    const [height, width, channels] = this.shape;
     const [low, high] = this.range;
     const sums = new Float64Array(height * width * channels);
-    for (let y = 0, i = 0; y < height * times; y++) {
-      for (let x = 0; x < width * times; x++, i += 4) {
-        const at = (Math.floor(y / times) * width + Math.floor(x / times)) * channels;
+    for (let y = 0, i = 0; y < height * scale; y++) {
+      for (let x = 0; x < width * scale; x++, i += 4) {
+        const at = (Math.floor(y / scale) * width + Math.floor(x / scale)) * channels;
         if (channels === 1) sums[at] += 0.299 * data[i] + 0.587 * data[i + 1] + 0.114 * data[i + 2];
         else for (let c = 0; c < 3; c++) sums[at + c] += data[i + c];
       }
     }
-    return Array.from(sums, (sum) => low + ((high - low) * sum) / (255 * times * times));
+    return Array.from(sums, (sum) => low + ((high - low) * sum) / (255 * scale * scale));
   }
 }

@@ -1,15 +1,15 @@
-// How the server does: versions, live traffic from the metrics page, what the export measured.
+// The tab "Status": versions, live traffic from the metrics page, measurements of the export.
 
-import { json, text } from "./api.js";
+import { fetchJson, fetchText } from "./api.js";
 import { element, history, percent, reliability, table } from "./charts.js";
 
-const EVERY = 2000; // milliseconds
-const KEEP = 150; // points of the OOD rate
+const POLL_MS = 2000;
+const MAX_POINTS = 150; // of the OOD rate over time
 const find = (id) => document.getElementById(id);
 
-/** The lines of a Prometheus page: `[{name, labels, value}]`. */
-export function samples(page) {
-  const found = [];
+/** Return the samples of a Prometheus page: `[{name, labels, value}]`. */
+function parseMetrics(page) {
+  const samples = [];
   for (const line of page.split("\n")) {
     const match = /^([\w:]+)(?:\{(.*)\})? (\S+)$/.exec(line);
     if (!match || line.startsWith("#")) continue;
@@ -17,36 +17,35 @@ export function samples(page) {
     for (const [, key, value] of (match[2] ?? "").matchAll(/(\w+)="((?:[^"\\]|\\.)*)"/g)) {
       labels[key] = value.replace(/\\(.)/g, (_, c) => (c === "n" ? "\n" : c));
     }
-    found.push({ name: match[1], labels, value: Number(match[3]) });
+    samples.push({ name: match[1], labels, value: Number(match[3]) });
   }
-  return found;
+  return samples;
 }
 
-const sum = (page, name, model, wanted = () => true) => page
-  .filter((s) => s.name === name && s.labels.model_name === model && wanted(s.labels))
-  .reduce((total, s) => total + s.value, 0);
-
-/** Requests so far, the latency's buckets, rows and verdicts. */
-function counted(page, model) {
+/** Return the counters of `model`, and the cumulative buckets of its latency. */
+function summarize(samples, model) {
+  const sum = (name, accepts = () => true) => samples
+    .filter((s) => s.name === name && s.labels.model_name === model && accepts(s.labels))
+    .reduce((total, s) => total + s.value, 0);
   const buckets = new Map();
-  for (const { name, labels, value } of page) {
+  for (const { name, labels, value } of samples) {
     if (name !== ":tensorflow:serving:request_latency_bucket" || labels.model_name !== model) continue;
     const limit = labels.le === "+Inf" ? Infinity : Number(labels.le);
     buckets.set(limit, (buckets.get(limit) ?? 0) + value);
   }
   return {
     time: performance.now(),
-    requests: sum(page, ":tensorflow:serving:request_count", model),
-    failed: sum(page, ":tensorflow:serving:request_count", model, (l) => l.status !== "OK"),
-    runs: sum(page, "jem_tf:executed_batches", model),
-    rows: sum(page, "jem_tf:executed_rows", model),
-    scored: sum(page, "jem_tf:scored_rows", model),
-    ood: sum(page, "jem_tf:ood_rows", model),
+    requests: sum(":tensorflow:serving:request_count"),
+    failed: sum(":tensorflow:serving:request_count", (labels) => labels.status !== "OK"),
+    runs: sum("jem_tf:executed_batches"),
+    rows: sum("jem_tf:executed_rows"),
+    scored: sum("jem_tf:scored_rows"),
+    ood: sum("jem_tf:ood_rows"),
     buckets: [...buckets].sort((a, b) => a[0] - b[0]),
   };
 }
 
-/** The microseconds below which `share` of the requests between two pages were answered. */
+/** Return a quantile, in microseconds, of the requests between two states of the buckets. */
 function quantile(before, after, share) {
   const counts = after.map(([limit, n], i) => [limit, n - (before[i]?.[1] ?? 0)]);
   const total = counts.at(-1)?.[1] ?? 0;
@@ -62,97 +61,99 @@ function quantile(before, after, share) {
 }
 
 export class Status {
-  constructor(problem) {
-    this.problem = problem;
+  constructor(showProblem) {
+    this.showProblem = showProblem;
     this.rates = [];
   }
 
-  use(model, metrics) {
-    Object.assign(this, { model, metrics, last: null, rates: [] });
+  selectModel(model, metricsPath) {
+    Object.assign(this, { model, metricsPath, last: null, rates: [] });
     for (const id of ["versions", "live", "history", "measured"]) find(id).replaceChildren();
-    if (model.facts) this.measured();
+    if (model.facts) this.showMeasurements();
   }
 
-  /** Look again and again while the tab is open. */
+  /** Poll the server while the tab is open. */
   open() {
     clearInterval(this.timer);
-    this.timer = setInterval(() => this.look(), EVERY);
-    this.look();
+    this.timer = setInterval(() => this.poll(), POLL_MS);
+    this.poll();
   }
 
   close() { clearInterval(this.timer); }
 
-  async look() {
-    if (this.looking) return;
-    this.looking = true;
+  async poll() {
+    if (this.polling) return;
+    this.polling = true;
     const { model } = this;
     const { name } = model;
     try {
-      const states = await json(`/v1/models/${encodeURIComponent(name)}`);
-      const page = this.metrics && await text(this.metrics);
+      const states = await fetchJson(`/v1/models/${encodeURIComponent(name)}`);
+      const page = this.metricsPath && await fetchText(this.metricsPath);
       if (model !== this.model) return;
-      find("versions").replaceChildren(table(["Model", "Version", "State", "What is wrong"],
+      find("versions").replaceChildren(table(["Model", "Version", "State", "Error"],
         states.model_version_status.map((v) =>
           [name, v.version, v.state, v.status.error_message]), "Versions"));
-      if (page) this.live(counted(samples(page), name));
-      else find("live").replaceChildren(element("div", { textContent: "The server's metrics are switched off." }));
-      this.problem(null);
+      if (page) this.showTraffic(summarize(parseMetrics(page), name));
+      else find("live").replaceChildren(element("div", { textContent: "The server's metrics are turned off." }));
+      this.showProblem(null);
     } catch (error) {
-      if (model === this.model) this.problem(error);
+      if (model === this.model) this.showProblem(error);
     } finally {
-      this.looking = false;
+      this.polling = false;
     }
   }
 
-  live(now) {
-    const last = this.last?.requests <= now.requests ? this.last : null; // counters begin anew
-    this.last = now;
-    const seconds = last ? (now.time - last.time) / 1e3 : 1;
-    const since = (key) => (last ? now[key] - last[key] : 0);
-    const scored = since("scored");
-    if (last) this.rates = [...this.rates, scored ? since("ood") / scored : null].slice(-KEEP);
-    const from = last && since("requests") ? last.buckets : []; // nothing new: since the start
-    const milliseconds = (share) => {
-      const found = quantile(from, now.buckets, share);
-      return found === null ? "–" : `${(found / 1e3).toFixed(1)} ms`;
+  showTraffic(current) {
+    // Counters that decrease are those of a server that was restarted.
+    const last = this.last?.requests <= current.requests ? this.last : null;
+    this.last = current;
+    const seconds = last ? (current.time - last.time) / 1e3 : 1;
+    const increase = (key) => (last ? current[key] - last[key] : 0);
+    const scored = increase("scored");
+    if (last) this.rates = [...this.rates, scored ? increase("ood") / scored : null].slice(-MAX_POINTS);
+    const before = last && increase("requests") ? last.buckets : []; // no new requests: all so far
+    const latency = (share) => {
+      const micros = quantile(before, current.buckets, share);
+      return micros === null ? "–" : `${(micros / 1e3).toFixed(1)} ms`;
     };
     const cards = [
-      ["requests a second", (since("requests") / seconds).toFixed(1)],
-      ["requests so far", `${now.requests}`],
-      ["failed so far", `${now.failed}`],
-      ["latency, p50", milliseconds(0.5)],
-      ["latency, p99", milliseconds(0.99)],
-      ["rows a batch", now.runs ? (now.rows / now.runs).toFixed(1) : "no batching"],
-      ["out of distribution", now.scored ? percent(now.ood / now.scored) : "–"],
+      ["requests per second", (increase("requests") / seconds).toFixed(1)],
+      ["requests so far", `${current.requests}`],
+      ["failed so far", `${current.failed}`],
+      ["latency, p50", latency(0.5)],
+      ["latency, p99", latency(0.99)],
+      ["rows per batch", current.runs ? (current.rows / current.runs).toFixed(1) : "no batching"],
+      ["out of distribution", current.scored ? percent(current.ood / current.scored) : "–"],
     ];
     find("live").replaceChildren(...cards.map(([name, value]) =>
       element("div", {}, element("b", { textContent: value }), name)));
     find("history").replaceChildren(
-      element("h3", { textContent: `OOD rate, every ${EVERY / 1e3} s since this tab was opened` }),
+      element("h3", { textContent: `OOD rate, every ${POLL_MS / 1e3} s since this tab was opened` }),
       this.rates.some((rate) => rate !== null)
         ? history(this.rates, "Share of inputs out of distribution over time")
-        : element("p", { textContent: "Nothing was judged since then." }));
+        : element("p", { textContent: "No input was scored since then." }));
   }
 
-  measured() {
-    const { facts } = this.model;
+  showMeasurements() {
+    const { test, auroc } = this.model.facts;
     const parts = [];
-    const { test, auroc } = facts;
     if (test) {
+      const text = `Accuracy ${percent(test.accuracy)}, calibration error (ECE) ${percent(test.ece)}, `
+        + `NLL ${test.nll.toFixed(3)} nats.`;
       parts.push(element("div", {},
         element("h3", { textContent: `Calibration on ${test.rows} test rows` }),
-        element("p", { textContent: `Accuracy ${percent(test.accuracy)}, calibration error (ECE) ${percent(test.ece)}, NLL ${test.nll.toFixed(3)} nats.` }),
+        element("p", { textContent: text }),
         test.reliability ? reliability(test.reliability) : ""));
     }
     if (auroc) {
       const scores = Object.keys(Object.values(auroc)[0]);
       parts.push(element("div", {},
-        element("h3", { textContent: "AUROC: telling test data from …" }),
+        element("h3", { textContent: "AUROC: test data against …" }),
         table(["", ...scores.map((s) => s.replace("_", " "))],
           Object.entries(auroc).map(([set, row]) => [set, ...scores.map((s) => row[s].toFixed(3))]),
           "AUROC of each score against each set")));
     }
     find("measured").replaceChildren(...(parts.length ? parts :
-      [element("p", { textContent: "This export came without measurements: `jem-tf export RUN` makes them." })]));
+      [element("p", { textContent: "This export has no measurements: `jem-tf export RUN` writes them." })]));
   }
 }

@@ -1,4 +1,4 @@
-"""Requests that the tests of the server make."""
+"""Requests over gRPC that several tests send."""
 
 import grpc
 import numpy as np
@@ -20,9 +20,10 @@ def predict_request(signature="", name="rules", version=None, label="", **inputs
     return request
 
 
-def refused(call, request):
+def rpc_error(method, request):
+    """Return code and details of the error that `method(request)` raises."""
     with pytest.raises(grpc.RpcError) as caught:
-        call(request)
+        method(request)
     return caught.value.code().name, caught.value.details()
 
 

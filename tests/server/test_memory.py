@@ -1,4 +1,4 @@
-"""Ten minutes of requests leave the memory of a server as it was."""
+"""The memory of a server does not grow during ten minutes of requests."""
 
 import contextlib
 import itertools
@@ -13,40 +13,39 @@ import httpx
 import numpy as np
 import pytest
 
-from jem_tf import cli
 from jem_tf.client import JEMClient, ServingError
+from jem_tf_cli import main
 
-from .conftest import free_ports
+from .servers import command, free_ports
 
 pytestmark = pytest.mark.slow
 SECONDS = float(os.environ.get("LOAD_SECONDS", "600"))
 
 
-def resident(pid):
-    """Megabytes of memory."""
+def resident_megabytes(pid):
     with open(f"/proc/{pid}/statm") as file:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_memory_is_flat_under_load(trained, tmp_path):
-    """From the end of the first fifth on, by less than 5 %: allocators settle at first."""
+    """It grows by less than 5 % after the first fifth, in which allocators settle."""
     base = tmp_path / "small"
     flags = ["--out", str(base), "--sample-steps", "5", "--refine-steps", "2"]
-    assert cli.main(["export", str(trained), *flags]) == 0
+    assert main(["export", str(trained), *flags]) == 0
     port, rest = free_ports(2)
+    flags = [f"--port={port}", f"--rest-api-port={rest}", "--enable-batching"]
     process = subprocess.Popen(
-        [sys.executable, "-m", "jem_tf", "serve", base, f"--port={port}", f"--rest-api-port={rest}"]
-        + ["--enable-batching"],
+        command("serve", base, *flags),
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
     )
     assert "Serving" in process.stdout.readline()
-    stop, failures, count = threading.Event(), [], itertools.count()
+    stop, failures, rounds = threading.Event(), [], itertools.count()
     rng = np.random.default_rng(0)
 
-    def ask(address):
+    def send_requests(address):
         with JEMClient(address, "small") as client:
             while not stop.is_set():
                 rows = rng.uniform(-1, 1, (int(rng.integers(1, 20)), 4, 4, 1))
@@ -54,28 +53,28 @@ def test_memory_is_flat_under_load(trained, tmp_path):
                     client.predict(rows)
                     client.ood_score(rows)
                     client.call("refine", inputs=rows.astype(np.float32))
-                    next(count)
+                    next(rounds)
                 except Exception as error:
                     failures.append(error)
                 with contextlib.suppress(ServingError):
-                    client.predict(rows[:, :2])  # mistakes should cost nothing either
+                    client.predict(rows[:, :2])  # refused requests must not leak either
                 httpx.get(f"http://127.0.0.1:{rest}/monitoring/prometheus/metrics")
 
     addresses = [f"127.0.0.1:{port}"] * 4 + [f"http://127.0.0.1:{rest}"] * 4
-    threads = [threading.Thread(target=ask, args=(address,)) for address in addresses]
+    threads = [threading.Thread(target=send_requests, args=(address,)) for address in addresses]
     for thread in threads:
         thread.start()
     try:
         time.sleep(SECONDS / 5)
-        settled = resident(process.pid)
+        settled = resident_megabytes(process.pid)
         time.sleep(SECONDS * 4 / 5)
-        final = resident(process.pid)
+        final = resident_megabytes(process.pid)
     finally:
         stop.set()
         for thread in threads:
             thread.join()
         process.send_signal(signal.SIGTERM)
         process.wait(timeout=60)
-    print(f"\n{next(count)} rounds; {settled:.0f} MB after a fifth, {final:.0f} MB at the end")
+    print(f"\n{next(rounds)} rounds; {settled:.0f} MB after a fifth, {final:.0f} MB at the end")
     assert not failures, failures[:3]
     assert final < 1.05 * settled

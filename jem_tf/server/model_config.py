@@ -1,0 +1,64 @@
+"""Which models are configured: building and checking a `ModelServerConfig`.
+
+Not here: loading them (`manager.py`), the file that holds the configuration (`configuration.py`).
+"""
+
+from pathlib import Path
+from typing import Any
+
+from jem_tf.server.errors import RequestError, invalid
+from jem_tf.server.protos import ModelServerConfig
+from jem_tf.server.versions import Model
+
+
+def single_model_config(name: str, base_path: str) -> Any:
+    """Return the `ModelServerConfig` of one model."""
+    config = ModelServerConfig()
+    config.model_config_list.config.add(name=name, base_path=base_path, model_platform="tensorflow")
+    return config
+
+
+def models_by_name(config: Any) -> dict[str, Any]:
+    """Return the models of a `ModelServerConfig`; raise `RequestError` if one is invalid."""
+    if config.WhichOneof("config") != "model_config_list":
+        raise invalid("ModelServerConfig must hold a model_config_list")
+    models: dict[str, Any] = {}
+    for model in config.model_config_list.config:
+        if not model.name or not model.base_path:
+            raise invalid(f"Every model needs a name and a base_path. Received: {model}")
+        if model.name in models:
+            raise invalid(f"Illegal to list model {model.name} multiple times in config list")
+        if model.model_platform not in ("tensorflow", ""):
+            raise invalid(
+                f"Model {model.name} requests unsupported platform {model.model_platform}"
+            )
+        models[model.name] = model
+    return models
+
+
+def check_labels(name: str, config: Any, current: Model) -> None:
+    """Raise `RequestError` if `config` labels a version that `current` does not have available.
+
+    A label that `current` already has for the same version is accepted.
+    """
+    available = {version.number for version in current.available}
+    labels = {} if current.config is None else current.config.version_labels
+    for label, number in config.version_labels.items():
+        if number not in available and labels.get(label) != number:
+            raise RequestError(
+                "FAILED_PRECONDITION",
+                f"Request to assign label to version {number} of model {name}, which is not "
+                "currently available for inference",
+            )
+
+
+def select_versions(config: Any, paths: dict[int, Path]) -> dict[int, Path]:
+    """Return those of the versions on disk that the version policy of a model selects."""
+    policy = config.model_version_policy
+    choice = policy.WhichOneof("policy_choice") or "latest"
+    if choice == "specific":
+        return {n: path for n, path in paths.items() if n in policy.specific.versions}
+    if choice == "all":
+        return paths
+    count = policy.latest.num_versions or 1
+    return {number: paths[number] for number in sorted(paths)[-count:]}

@@ -1,0 +1,59 @@
+"""Conversion between NumPy arrays and the `TensorProto`s of requests and responses."""
+
+import math
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from jem_tf.server.errors import invalid
+from jem_tf.server.servable import Arrays
+
+_VALUE_FIELDS = {
+    np.dtype(dtype): f"{field}_val"
+    for dtype, field in (
+        ("int8", "int"),
+        ("uint8", "int"),
+        ("int16", "int"),
+        ("int32", "int"),
+        ("float32", "float"),
+        ("float64", "double"),
+        ("int64", "int64"),
+        ("bool", "bool"),
+        ("object", "string"),
+    )
+}
+
+
+def to_arrays(protos: Any, max_bytes: int) -> Arrays:
+    """Return the tensors in a map of `TensorProto`s as arrays.
+
+    Raise `RequestError` if a proto is malformed, or if the shapes claim more than `max_bytes` in
+    total: a few bytes of a proto can claim to be a huge tensor.
+    """
+    arrays, remaining = {}, max_bytes
+    for name, proto in protos.items():
+        try:
+            dtype = tf.as_dtype(proto.dtype)
+            sizes = [dim.size for dim in proto.tensor_shape.dim]
+            if proto.tensor_shape.unknown_rank or any(size < 0 for size in sizes):
+                raise invalid(f"tensor parsing error: {name}")
+            remaining -= math.prod(sizes) * max(dtype.size or 1, 1)
+            if remaining < 0:
+                raise invalid(f"tensor parsing error: {name} is too large: {sizes}")
+            arrays[name] = tf.make_ndarray(proto)
+        except (TypeError, ValueError, OverflowError, LookupError) as error:
+            raise invalid(f"tensor parsing error: {name}: {error}") from error
+    return arrays
+
+
+def fill_proto(proto: Any, array: np.ndarray) -> None:
+    """Write `array` to the value field of its type, where clients of TF Serving read it."""
+    field = _VALUE_FIELDS.get(array.dtype)
+    if field is None:
+        proto.CopyFrom(tf.make_tensor_proto(array))
+        return
+    proto.dtype = tf.as_dtype(array.dtype if field != "string_val" else tf.string).as_datatype_enum
+    for size in array.shape:
+        proto.tensor_shape.dim.add(size=size)
+    getattr(proto, field).extend(array.ravel().tolist())

@@ -1,0 +1,75 @@
+"""Batching: concurrent requests share runs of the graph, and never each other's results."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from .grpc_requests import ones, predict_request
+from .servers import model_config
+
+
+@pytest.fixture
+def serve_batched(rules, serve, tmp_path):
+    """A function that starts a server of `rules` with the given batching parameters."""
+
+    def start(parameters):
+        file = tmp_path / "batching"
+        file.write_text(parameters)
+        return serve(
+            model_name="rules",
+            model_base_path=str(rules),
+            enable_batching=True,
+            batching_parameters_file=str(file),
+        )
+
+    return start
+
+
+def test_an_invalid_row_does_not_affect_the_others_in_its_batch(serve_batched):
+    client = serve_batched("max_batch_size { value: 64 } batch_timeout_micros { value: 200000 }")
+    good, bad = predict_request("picky", x=4 * ones(1)), predict_request("picky", x=-ones(1))
+    calls = [client.predictions.Predict.future(r) for r in [good, bad] * 4]
+    codes = [call.code().name for call in calls]
+    assert codes == ["OK", "INVALID_ARGUMENT"] * 4
+    assert all(list(call.result().outputs["root"].float_val) == [2.0] for call in calls[::2])
+    wide = [predict_request("ragged", x=ones(1, width)) for width in (2, 3)]
+    calls = [client.predictions.Predict.future(r) for r in wide]
+    assert [list(call.result().outputs["y"].float_val) for call in calls] == [[2.0], [3.0]]
+
+
+def test_concurrent_requests_run_as_one_batch(serve_batched):
+    client = serve_batched(
+        "max_batch_size { value: 16 } batch_timeout_micros { value: 100000 } "
+        "allowed_batch_sizes: 8 allowed_batch_sizes: 16 num_batch_threads { value: 2 }"
+    )
+    (servable,) = client.server.manager.servables()
+    calls = [client.predictions.Predict.future(predict_request(x=ones(1, 2))) for _ in range(32)]
+    assert all(list(call.result().outputs["y"].float_val) == [3.0] for call in calls)
+    runs, rows = servable.executed()["serving_default"]
+    assert runs < 16 and rows % 8 == 0
+    large = client.predictions.Predict(predict_request(x=ones(100, 2)))  # is split
+    assert list(large.outputs["y"].float_val) == [3.0] * 100
+    more_runs, more_rows = servable.executed()["serving_default"]
+    assert more_runs - runs == 7 and more_rows - rows == 104  # the last batch is padded
+
+
+def test_signatures_and_models_are_not_mixed_up(rules, serve, tmp_path):
+    """Concurrent requests for different functions; each answer shows which function ran."""
+    config = model_config(tmp_path, rules=rules, twin=rules)
+    client = serve(model_config_file=config, enable_batching=True)
+    expected = {"log": np.log, "picky": np.sqrt, "sum": None, "verdict": lambda x: x > 0}
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        calls = []
+        for name in ("rules", "twin"):
+            for signature in expected:
+                x = rng.uniform(0.5, 2.0, rng.integers(1, 5)).astype(np.float32)
+                request = predict_request(signature, name=name, x=x)
+                calls.append((signature, x, client.predictions.Predict.future(request)))
+        for signature, x, call in calls:
+            outputs = {k: tf.make_ndarray(v) for k, v in call.result().outputs.items()}
+            if signature == "sum":
+                assert outputs["y"] == pytest.approx(x.sum(), rel=1e-5)
+            else:
+                (output,) = outputs.values()
+                np.testing.assert_allclose(output, expected[signature](x), rtol=1e-5)
