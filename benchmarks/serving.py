@@ -1,11 +1,11 @@
-"""Requests a second of the embedded server, beside the same function in this process.
+"""Requests per second of the embedded server, compared with the same function in this process.
 
     python benchmarks/serving.py [--network wide_resnet fashion_mnist digits] [--seconds 5]
 
-Clients at batch 1 ask for `ood_score` over gRPC and REST, with batching on and off; then a plain
-Flask endpoint that calls `model.predict` for each request is asked the same way. Servers and
-clients share the machine's cores. The in-process rate is measured before and after, and its mean
-is what the others are compared with.
+Clients send one row at a time to `ood_score` over gRPC and REST, with batching on and off. A Flask
+endpoint that calls `model.predict` for each request gets the same load. Servers and clients share
+the cores of the machine. The in-process rate is measured before and after the servers; the others
+are compared with the mean of both.
 """
 
 import argparse
@@ -25,7 +25,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import numpy as np
 
-from jem_tf.client import load_generator as load
+from jem_tf.client.load_generator import JsonPoster, LoadResult, generate_load, run_clients
 
 SHAPES = {"digits": (8, 8, 1), "fashion_mnist": (28, 28, 1), "wide_resnet": (32, 32, 3)}
 FLASK = """
@@ -42,8 +42,11 @@ app.run(port=int(sys.argv[2]), threaded=True)
 """
 
 
-def make(network: str, directory: Path) -> tuple[Path, Path]:
-    """An export and a `.keras` file of the recipe's network (or WRN-10-2), not trained."""
+def write_models(network: str, directory: Path) -> tuple[Path, Path]:
+    """Write an export and a `.keras` file of an untrained network; return both paths.
+
+    The network is that of the recipe of the same name, or WRN-10-2.
+    """
     import keras
 
     import jem_tf
@@ -65,30 +68,30 @@ def make(network: str, directory: Path) -> tuple[Path, Path]:
     return directory / "served", directory / "model.keras"
 
 
-def in_process(export: Path, shape: tuple[int, ...], seconds: float) -> float:
-    """Rows a second of the signature at batch 32."""
+def in_process_rate(export: Path, shape: tuple[int, ...], seconds: float) -> float:
+    """Return the rows per second of the signature at batch 32."""
     import tensorflow as tf
 
     function = tf.saved_model.load(str(export / "1")).signatures["ood_score"]
     x = tf.zeros((32, *shape))
     function(inputs=x)
-    begin, rows = time.perf_counter(), 0
-    while time.perf_counter() - begin < seconds:
+    start, rows = time.perf_counter(), 0
+    while time.perf_counter() - start < seconds:
         function(inputs=x)["is_ood"].numpy()
         rows += 32
-    return rows / (time.perf_counter() - begin)
+    return rows / (time.perf_counter() - start)
 
 
-def free_ports(n: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(n)]
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
+def free_ports(count: int) -> list[int]:
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [s.getsockname()[1] for s in sockets]
+    for s in sockets:
+        s.close()
     return ports
 
 
-class Running:
-    """A process that listens at `port`."""
+class ServerProcess:
+    """A Python process that listens at `port`."""
 
     def __init__(self, command: list[Any], port: int):
         self._process = subprocess.Popen(
@@ -98,13 +101,13 @@ class Running:
         )
         self._port = port
 
-    def __enter__(self) -> "Running":
+    def __enter__(self) -> "ServerProcess":
         while True:
             try:
                 socket.create_connection(("127.0.0.1", self._port)).close()
                 return self
             except OSError:
-                assert self._process.poll() is None, "the server ended"
+                assert self._process.poll() is None, "the server process ended"
                 time.sleep(0.1)
 
     def __exit__(self, *_: Any) -> None:
@@ -112,49 +115,59 @@ class Running:
         self._process.wait()
 
 
-def told(name: str, found: load.Load, rows: dict[str, Any]) -> None:
-    assert not found.failures, found.failures
-    p50, p99 = found.milliseconds(0.5), found.milliseconds(0.99)
-    rows[name] = {"per_second": found.per_second, "p50_ms": p50, "p99_ms": p99}
-    print(f"  {name:34} {found.per_second:7.0f} /s   p50 {p50:6.1f} ms   p99 {p99:6.1f} ms")
+def report(name: str, result: LoadResult, rows: dict[str, Any]) -> None:
+    """Print a result and add it to `rows`."""
+    assert not result.failures, result.failures
+    p50, p99 = result.milliseconds(0.5), result.milliseconds(0.99)
+    rows[name] = {"per_second": result.per_second, "p50_ms": p50, "p99_ms": p99}
+    print(f"  {name:34} {result.per_second:7.0f} /s   p50 {p50:6.1f} ms   p99 {p99:6.1f} ms")
+
+
+def measure_server(export: Path, batching: bool, seconds: float, rows: dict[str, Any]) -> None:
+    port, rest = free_ports(2)
+    flags = [f"--port={port}", f"--rest-api-port={rest}", f"--enable-batching={batching}"]
+    start = time.perf_counter()
+    with ServerProcess(["-m", "jem_tf", "serve", export, *flags], rest):
+        print(f"  ready after {time.perf_counter() - start:.1f} s, batching {batching}")
+        transports = {"gRPC": f"127.0.0.1:{port}", "REST": f"http://127.0.0.1:{rest}"}
+        generate_load(transports["gRPC"], "served", "ood_score", 8, 1.0)
+        for clients in (1, 8, 32) if batching else (32,):
+            label = f"{clients} clients, {'' if batching else 'no '}batching"
+            for transport, address in transports.items():
+                result = generate_load(address, "served", "ood_score", clients, seconds)
+                report(f"{transport}, {label}", result, rows)
+
+
+def measure_flask(keras_file: Path, shape: tuple[int, ...], seconds: float, rows: Any) -> None:
+    (port,) = free_ports(1)
+    body = {"instances": np.zeros((1, *shape)).tolist()}
+    with ServerProcess(["-c", FLASK, keras_file, port], port):
+        client = lambda: JsonPoster(f"127.0.0.1:{port}", "/predict", body).send  # noqa: E731
+        asyncio.run(run_clients(client, 4, 1.0))
+        result = asyncio.run(run_clients(client, 32, seconds))
+        report("Flask and model.predict, 32 clients", result, rows)
 
 
 def measure(network: str, seconds: float) -> dict[str, Any]:
+    """Measure all servers with one network; return the rows of the table."""
     shape, rows = SHAPES[network], {}
     with tempfile.TemporaryDirectory() as name:
-        export, keras_file = make(network, Path(name))
-        before = in_process(export, shape, seconds)
+        export, keras_file = write_models(network, Path(name))
+        before = in_process_rate(export, shape, seconds)
         for batching in (True, False):
-            port, rest = free_ports(2)
-            flags = [f"--port={port}", f"--rest-api-port={rest}", f"--enable-batching={batching}"]
-            begin = time.perf_counter()
-            with Running(["-m", "jem_tf", "serve", export, *flags], rest):
-                print(f"  ready after {time.perf_counter() - begin:.1f} s, batching {batching}")
-                transports = {"gRPC": f"127.0.0.1:{port}", "REST": f"http://127.0.0.1:{rest}"}
-                load.load(transports["gRPC"], "served", "ood_score", 8, 1.0)
-                for clients in (1, 8, 32) if batching else (32,):
-                    label = f"{clients} clients, {'' if batching else 'no '}batching"
-                    for transport, address in transports.items():
-                        found = load.load(address, "served", "ood_score", clients, seconds)
-                        told(f"{transport}, {label}", found, rows)
-        (port,) = free_ports(1)
-        with Running(["-c", FLASK, keras_file, port], port):
-            body = {"instances": np.zeros((1, *shape)).tolist()}
-            client = lambda: load.Poster(f"127.0.0.1:{port}", "/predict", body).send  # noqa: E731
-            asyncio.run(load.ask(client, 4, 1.0))
-            found = asyncio.run(load.ask(client, 32, seconds))
-            told("Flask and model.predict, 32 clients", found, rows)
-        alone = (before + in_process(export, shape, seconds)) / 2
-    print(f"  in this process, batch 32: {alone:.0f} rows/s (first {before:.0f})")
+            measure_server(export, batching, seconds, rows)
+        measure_flask(keras_file, shape, seconds, rows)
+        in_process = (before + in_process_rate(export, shape, seconds)) / 2
+    print(f"  in this process, batch 32: {in_process:.0f} rows/s (first {before:.0f})")
     for transport in ("gRPC", "REST"):
-        on = rows[f"{transport}, 32 clients, batching"]["per_second"]
-        off = rows[f"{transport}, 32 clients, no batching"]["per_second"]
-        plain = rows["Flask and model.predict, 32 clients"]["per_second"]
+        batched = rows[f"{transport}, 32 clients, batching"]["per_second"]
+        unbatched = rows[f"{transport}, 32 clients, no batching"]["per_second"]
+        flask = rows["Flask and model.predict, 32 clients"]["per_second"]
         print(
-            f"  {transport}: {100 * on / alone:.0f} % of that; {on / off:.2f} times no batching; "
-            f"{on / plain:.1f} times Flask"
+            f"  {transport}: {100 * batched / in_process:.0f} % of that; "
+            f"{batched / unbatched:.2f} times no batching; {batched / flask:.1f} times Flask"
         )
-    return {"in_process": alone, **rows}
+    return {"in_process": in_process, **rows}
 
 
 def main() -> None:
@@ -164,12 +177,12 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     print(f"{platform.machine()}, {os.cpu_count()} cores")
-    found = {}
+    results = {}
     for network in arguments.network:
-        print(f"{network}'s network, signature ood_score")
-        found[network] = measure(network, arguments.seconds)
+        print(f"network of {network}, signature ood_score")
+        results[network] = measure(network, arguments.seconds)
     if arguments.json:
-        arguments.json.write_text(json.dumps(found, indent=1))
+        arguments.json.write_text(json.dumps(results, indent=1))
 
 
 if __name__ == "__main__":

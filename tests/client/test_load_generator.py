@@ -25,8 +25,8 @@ def test_refused_requests_are_counted_by_status(plain, transport, code):
 
 
 def test_inputs_without_a_known_shape_are_an_error(plain):
-    with pytest.raises(ValueError, match="Received: 's' of type string"):
-        generate_load(plain.addresses["grpc"], "rules", "echo")
+    with pytest.raises(ValueError, match="Received: 'inputs' of type string"):
+        generate_load(plain.addresses["grpc"], "rules", "classify")
 
 
 def test_the_command_prints_rates(plain, capsys):

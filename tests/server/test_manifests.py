@@ -105,7 +105,7 @@ def test_compose_listens_on_this_machine_only():
     assert len(ports) == 4 and all(port.startswith("127.0.0.1:") for port in ports)
 
 
-def test_compose_uses_files_that_exist():
+def test_compose_mounts_files_that_exist():
     binds = [
         volume
         for service in compose_services().values()
@@ -113,10 +113,16 @@ def test_compose_uses_files_that_exist():
         if volume.startswith(".")
     ]
     assert binds and all((SERVING / bind.split(":")[0]).exists() for bind in binds)
+
+
+def test_the_image_of_the_gateway_has_all_packages():
     build = compose_services()["gateway"]["build"]
     context = SERVING / build["context"]
-    copied = re.findall(r"^COPY (.+) \S+$", (context / build["dockerfile"]).read_text(), re.M)
-    assert copied and all((context / name).exists() for names in copied for name in names.split())
+    lines = re.findall(r"^COPY (.+) \S+$", (context / build["dockerfile"]).read_text(), re.M)
+    copied = {name for line in lines for name in line.split()}
+    packages = {file.parent.name for file in context.glob("jem_tf*/__init__.py")}
+    assert packages and packages <= copied
+    assert all((context / name).exists() for name in copied)
 
 
 def test_the_gateway_accepts_the_flags_of_compose():
