@@ -46,7 +46,15 @@ PARTS: dict[str, Callable[[Job], Results]] = {
 
 
 class EvaluationInterrupted(KeyboardInterrupt):
-    """An evaluation stopped by Ctrl-C; `path` is the report of the results so far."""
+    """An evaluation stopped by Ctrl-C; `path` is the report of the results so far.
+
+    ```python
+    try:
+        evaluation.evaluate(subject, dataset, "report")
+    except evaluation.EvaluationInterrupted as stop:
+        print(stop.path)
+    ```
+    """
 
     def __init__(self, path: Path, part: str):
         self.path = path

@@ -36,7 +36,13 @@ UNUSED = re.compile(
 
 
 class Checkpoint(NamedTuple):
-    """The content of a checkpoint file."""
+    """The content of a checkpoint file.
+
+    ```python
+    checkpoint = read_checkpoint("CIFAR10_MODEL.pt")
+    model = build(checkpoint, "wrn-28-10")
+    ```
+    """
 
     path: str
     weights: dict[str, np.ndarray]  # by PyTorch's names

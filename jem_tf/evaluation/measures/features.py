@@ -18,7 +18,12 @@ MIN_EPOCHS, MAX_EPOCHS = 2, 30
 
 
 class Features(NamedTuple):
-    """Outputs of a network: features `[n, features]` and probabilities `[n, classes]`."""
+    """Outputs of a network: features `[n, features]` and probabilities `[n, classes]`.
+
+    ```python
+    values, probabilities = inception("classify_image_graph_def.pb")(images)
+    ```
+    """
 
     values: np.ndarray
     probabilities: np.ndarray

@@ -21,7 +21,12 @@ MIN_PROBABILITY = 1e-16
 
 @dataclass(frozen=True)
 class SampleQuality:
-    """Comparison of class-conditional samples with data of the same classes."""
+    """Comparison of class-conditional samples with data of the same classes.
+
+    ```python
+    Judge(x_train, y_train).quality(samples, labels).diversity
+    ```
+    """
 
     recognised: float  # share that an independent classifier assigns to the intended class
     diversity: float  # mean distance within a class, relative to that of the data
@@ -29,7 +34,13 @@ class SampleQuality:
 
 @dataclass(frozen=True)
 class Neighbours:
-    """Distances from samples, and from test rows, to the nearest training row."""
+    """Distances from samples, and from test rows, to the nearest training row.
+
+    ```python
+    distances, nearest = neighbours(samples, x_train, x_test)
+    distances.copies, x_train[nearest]
+    ```
+    """
 
     samples: float  # median Euclidean distance
     test: float

@@ -22,6 +22,12 @@ Results = Iterator[tuple[str, dict[str, Any]]]  # the name of a subject, and new
 class Job:
     """What to evaluate, on which data, how thoroughly, and where to write pictures.
 
+    ```python
+    job = Job([subject], data.load("digits"), ("linf",), BUDGETS["quick"], Path("report"))
+    for name, results in classification.measure(job):
+        print(name, results)
+    ```
+
     Attributes:
         subjects: the subject of the report, and possibly a baseline.
         ood_inputs: out-of-distribution inputs `[n, ...]` by the name of their set.

@@ -24,7 +24,12 @@ REQUEST_TIMEOUT = 600.0  # seconds: a sample takes hundreds of sampler steps
 
 
 class SignatureSpec(NamedTuple):
-    """The inputs and outputs of one signature."""
+    """The inputs and outputs of one signature.
+
+    ```python
+    SignatureSpec({"inputs": [28, 28, 1]}, {"logits"})
+    ```
+    """
 
     inputs: dict[str, list[int] | None]  # shape of a row; None if not float32 of known size
     outputs: set[str]
