@@ -18,7 +18,7 @@ def test_chains_recover_the_weights_of_a_mixture():
 
 
 def test_chains_pass_a_kolmogorov_smirnov_test_where_large_sgld_steps_fail():
-    """The correction makes the sampler exact. The variance of SGLD at this step size is 67 % off."""
+    """The correction makes MALA exact. At this step size the variance of SGLD is 67 % off."""
     start = tf.zeros([5000, 1])
     exact, diagnostics = run(MALA(100, step_size=0.8), standard_normal, start)
     biased, _ = run(SGLD(100, step_size=0.8, noise="tied"), standard_normal, start)
