@@ -27,7 +27,9 @@ class Flow(State):
     Args:
         couplings: number of coupling layers; each changes one half of the values.
         width: units of the hidden layers.
-        steps, batch_size, learning_rate: of the fit.
+        steps: training steps of the fit.
+        batch_size: rows in each of them.
+        learning_rate: of Adam in the fit; it falls to zero by a cosine.
         floor: standard deviation of the noise added to the data in the fit, in half ranges.
             Without noise, constant values would have an infinite density.
     """
