@@ -60,16 +60,16 @@ def train(arguments: Namespace) -> None:
 
 
 def import_checkpoint(arguments: Namespace) -> None:
-    from jem_tf.pytorch import layout
+    from jem_tf.pytorch import conversion
 
-    depth, width = layout.sizes(arguments.arch)
+    depth, width = conversion.parse_arch(arguments.arch)
     if not arguments.checkpoint.is_file():
         raise ValueError(f"There is no file {str(arguments.checkpoint)!r}.")
     out = arguments.out or Path("runs") / arguments.checkpoint.stem
     run_directory.check_free(out, arguments.overwrite)
     names = data.class_names(arguments.dataset, arguments.data_dir)
-    checkpoint = layout.read(arguments.checkpoint, arguments.norm)
-    model = layout.build(checkpoint, arguments.arch, len(names))
+    checkpoint = conversion.read_checkpoint(arguments.checkpoint, arguments.norm)
+    model = conversion.build(checkpoint, arguments.arch, len(names))
     paper = recipes.get("svhn" if arguments.dataset.startswith("svhn") else "cifar10")
     options = {"depth": depth, "width": width, "norm": checkpoint.norm}
     recipe = dataclasses.replace(paper, backbone_options=options)
