@@ -177,7 +177,7 @@ class JEMClient:
 
 
 class AsyncJEMClient:
-    """`JEMClient` for coroutines; the methods are the same.
+    """`JEMClient` for coroutines.
 
     ```python
     async with AsyncJEMClient("localhost:8500", "digits") as client:
@@ -196,27 +196,35 @@ class AsyncJEMClient:
         self._threads = ThreadPoolExecutor(concurrency, "jem-client")
 
     async def predict(self, x: Any) -> Predictions:
+        """As `JEMClient.predict`."""
         return await self._run(self.sync.predict, x)
 
     async def predict_images(self, images: Iterable[bytes | str | Path]) -> Predictions:
+        """As `JEMClient.predict_images`."""
         return await self._run(self.sync.predict_images, images)
 
     async def logits(self, x: Any) -> np.ndarray:
+        """As `JEMClient.logits`."""
         return await self._run(self.sync.logits, x)
 
     async def energy(self, x: Any) -> np.ndarray:
+        """As `JEMClient.energy`."""
         return await self._run(self.sync.energy, x)
 
     async def ood_score(self, x: Any) -> Arrays:
+        """As `JEMClient.ood_score`."""
         return await self._run(self.sync.ood_score, x)
 
     async def sample(self, labels: Sequence[int], seed: int = 0) -> np.ndarray:
+        """As `JEMClient.sample`."""
         return await self._run(self.sync.sample, labels, seed)
 
     async def call(self, signature: str, **inputs: np.ndarray) -> Arrays:
+        """As `JEMClient.call`."""
         return await self._run(lambda: self.sync.call(signature, **inputs))
 
     async def status(self) -> dict[int, str]:
+        """As `JEMClient.status`."""
         return await self._run(self.sync.status)
 
     async def _run(self, method: Callable, *arguments: Any) -> Any:

@@ -40,6 +40,7 @@ class RequestError(Exception):
 
     @property
     def http_status(self) -> int:
+        """The HTTP status for `code`."""
         return HTTP_STATUS.get(self.code, 500)
 
 

@@ -38,14 +38,17 @@ class UntypedMetric(Collector):
         registry.register(self)
 
     def increment(self, labels: tuple[str, ...], amount: float = 1.0) -> None:
+        """Add `amount` to the value with these labels, which starts at 0."""
         with self._lock:
             self._values[labels] = self._values.get(labels, 0.0) + amount
 
     def set(self, labels: tuple[str, ...], value: float) -> None:
+        """Set the value with these labels."""
         with self._lock:
             self._values[labels] = value
 
     def clear(self) -> None:
+        """Remove all values."""
         with self._lock:
             self._values.clear()
 
@@ -55,6 +58,7 @@ class UntypedMetric(Collector):
             return dict(self._values)
 
     def collect(self) -> Iterable[Metric]:
+        """Yield the metric for the registry."""
         family = UnknownMetricFamily(self._name, self._documentation, labels=self._label_names)
         for labels, value in self.values().items():
             family.add_metric(labels, value)

@@ -26,7 +26,7 @@ def model(trained):
 
 @pytest.fixture(scope="module")
 def addresses(trained, shared_servers, tmp_path_factory):
-    """The addresses of a server of `trained`, exported as the model `small`."""
+    """The addresses of a server of the run `trained`, exported as the model `small`."""
     base = tmp_path_factory.mktemp("exports") / "small"
     flags = ["--out", str(base), "--sample-steps", "5", "--refine-steps", "2"]
     assert main(["export", str(trained), *flags]) == 0

@@ -11,19 +11,15 @@ from .servers import connect, model_config, start_server
 
 
 @pytest.fixture(scope="session")
-def rules(tmp_path_factory):
+def rules(shared_directory):
     """The directory of the model `rules`, version 1."""
-    base = tmp_path_factory.mktemp("models") / "rules"
-    models.write_rules(base)
-    return base
+    return shared_directory("rules", models.write_rules)
 
 
 @pytest.fixture(scope="session")
-def judge(tmp_path_factory):
+def judge(shared_directory):
     """The directory of the model `judge`, version 1."""
-    base = tmp_path_factory.mktemp("models") / "judge"
-    models.write_judge(base)
-    return base
+    return shared_directory("judge", models.write_judge)
 
 
 @contextmanager

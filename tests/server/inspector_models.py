@@ -17,20 +17,23 @@ AUROC = {"interpolations": {"gradient_norm": 0.75, "log_density": 0.5}}
 
 
 @pytest.fixture(scope="session")
-def digits(tmp_path_factory):
-    """A model of digits, exported; short training is enough to recognise clear drawings."""
+def digits(shared_directory):
+    """The directory of a model of digits."""
+    return shared_directory("digits", export_digits) / "digits"
+
+
+def export_digits(directory):
+    """Train and export a model; a short training is enough to recognise clear drawings."""
     dataset = data.load("digits")
-    model = jem_tf.JEM(
-        backbones.convnet(dataset.shape, 10), sampler=jem_tf.SGLD(4), input_noise=0.05, seed=0
-    )
+    backbone = backbones.convnet(dataset.shape, 10)
+    model = jem_tf.JEM(backbone, sampler=jem_tf.SGLD(4), input_noise=0.05, seed=0)
     model.compile(keras.optimizers.Adam(1e-3, clipnorm=1.0, use_ema=True, ema_momentum=0.99))
     x, y = dataset.arrays("train")
     swap = keras.callbacks.SwapEMAWeights()
     model.fit(x, y, batch_size=64, epochs=5, callbacks=[swap], verbose=0)
-    base = tmp_path_factory.mktemp("digits") / "digits"
     jem_tf.export(
         model,
-        base,
+        directory / "digits",
         calibrate=dataset.arrays("validation"),
         test=dataset.arrays("test"),
         class_names=dataset.class_names,
@@ -39,15 +42,16 @@ def digits(tmp_path_factory):
         warmup_batches=(1,),
         extra={"auroc": AUROC},
     )
-    return base
 
 
 @pytest.fixture(scope="session")
-def tables(tmp_path_factory):
-    """A directory with models of two numbers: `table`, `renamed` (a copy) and `uncalibrated`.
+def tables(shared_directory):
+    """A directory with the models `table` and `uncalibrated`, whose inputs are two numbers."""
+    return shared_directory("tables", export_tables)
 
-    The name of one class is HTML.
-    """
+
+def export_tables(directory):
+    """Train a model of two classes, one of which has HTML as its name, and export it twice."""
     rng = np.random.default_rng(0)
     y = np.arange(200) % 2
     x = (rng.normal(size=(200, 2)) * 0.3 + 2.0 * y[:, None]).astype(np.float32)
@@ -56,20 +60,29 @@ def tables(tmp_path_factory):
     model = jem_tf.JEM(backbone, sampler=jem_tf.SGLD(2), seed=0)
     model.compile(keras.optimizers.Adam(1e-2))
     model.fit(x, y, epochs=5, verbose=0)
-    directory = tmp_path_factory.mktemp("tables")
     options = {"class_names": ("low", HOSTILE), "sample_steps": 2, "warmup_batches": (1,)}
     jem_tf.export(model, directory / "table", calibrate=(x, y), **options)
     jem_tf.export(model, directory / "uncalibrated", **options)
-    shutil.copytree(directory / "table", directory / "renamed")
-    return directory
 
 
 @pytest.fixture(scope="session")
-def inspector(digits, tables, rules, tmp_path_factory):
-    """A server of all these models and `rules`, which was not exported by jem_tf."""
-    names = ("table", "renamed", "uncalibrated")
-    paths = {"digits": digits, **{name: tables / name for name in names}, "rules": rules}
-    server = RestartableServer(model_config(tmp_path_factory.mktemp("config"), **paths))
+def renamed(tables, tmp_path_factory):
+    """A copy of `table`, to which a test adds a version with another class name."""
+    return shutil.copytree(tables / "table", tmp_path_factory.mktemp("models") / "renamed")
+
+
+@pytest.fixture(scope="session")
+def inspector(digits, tables, renamed, judge, tmp_path_factory):
+    """A server of all these models and `judge`, which was not exported by jem_tf."""
+    config = model_config(
+        tmp_path_factory.mktemp("config"),
+        digits=digits,
+        table=tables / "table",
+        uncalibrated=tables / "uncalibrated",
+        renamed=renamed,
+        judge=judge,
+    )
+    server = RestartableServer(config)
     server.start()
     yield server
     server.stop()

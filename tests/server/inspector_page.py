@@ -28,6 +28,7 @@ class RestartableServer:
             port=port,
             rest_api_port=port + 1,
             enable_batching=True,
+            enable_model_warmup=False,  # most signatures are not used
             drain_seconds=1.0,
         )
 

@@ -100,6 +100,54 @@ def send_garbage(client, message):
     assert code == "INTERNAL" if unreadable else code in ("INVALID_ARGUMENT", "NOT_FOUND")
 
 
+@settings(FUZZ, max_examples=600)
+@given(document=documents, method=st.sampled_from(["predict", "classify", "regress"]))
+def fuzz_documents(fuzzer, document, method):
+    path = f"/v1/models/rules:{method}".encode()
+    fuzzer.send(send_rest, "POST", path, json.dumps(document).encode())
+
+
+@settings(FUZZ, max_examples=250)
+@given(body=st.binary(max_size=200), gzipped=st.booleans())
+def fuzz_bodies(fuzzer, body, gzipped):
+    headers = {"content-encoding": "gzip"} if gzipped else {}
+    fuzzer.send(send_rest, "POST", b"/v1/models/rules:predict", body, headers)
+
+
+@settings(FUZZ, max_examples=250)
+@given(
+    parts=st.lists(path_words | st.text(path_characters, max_size=8), max_size=6),
+    method=st.sampled_from(["GET", "POST", "DELETE", "OPTIONS"]),
+)
+def fuzz_paths(fuzzer, parts, method):
+    fuzzer.send(send_rest, method, ("/" + "/".join(parts)).encode())
+
+
+@settings(FUZZ, max_examples=250)
+@given(
+    signature=st.sampled_from(SIGNATURES),
+    inputs=st.dictionaries(tensor_names, tensors, max_size=3),
+    outputs=st.lists(st.text(max_size=4), max_size=2),
+)
+def fuzz_tensors(fuzzer, signature, inputs, outputs):
+    request = predict_pb2.PredictRequest(output_filter=outputs)
+    request.model_spec.name, request.model_spec.signature_name = "rules", signature
+    for name, (dtype, shape, content, floats) in inputs.items():
+        proto = request.inputs[name]
+        proto.dtype = max(dtype, 0)
+        proto.tensor_content = content
+        proto.float_val.extend(floats)
+        for size in shape:
+            proto.tensor_shape.dim.add(size=size)
+    fuzzer.send(send_grpc, request)
+
+
+@settings(FUZZ, max_examples=100)
+@given(message=st.binary(max_size=100))
+def fuzz_messages(fuzzer, message):
+    fuzzer.send(send_garbage, message)
+
+
 def memory():
     """Return the resident memory of this process in MB; 0 where there is no /proc."""
     if not os.path.exists("/proc/self/statm"):
@@ -110,52 +158,8 @@ def memory():
 
 def test_random_requests_do_not_break_the_server(plain, batching):
     fuzzer = Fuzzer(plain, batching)
-
-    @settings(FUZZ, max_examples=600)
-    @given(documents, st.sampled_from(["predict", "classify", "regress"]))
-    def fuzz_documents(document, method):
-        path = f"/v1/models/rules:{method}".encode()
-        fuzzer.send(send_rest, "POST", path, json.dumps(document).encode())
-
-    @settings(FUZZ, max_examples=250)
-    @given(st.binary(max_size=200), st.booleans())
-    def fuzz_bodies(body, gzipped):
-        headers = {"content-encoding": "gzip"} if gzipped else {}
-        fuzzer.send(send_rest, "POST", b"/v1/models/rules:predict", body, headers)
-
-    @settings(FUZZ, max_examples=250)
-    @given(
-        st.lists(path_words | st.text(path_characters, max_size=8), max_size=6),
-        st.sampled_from(["GET", "POST", "DELETE", "OPTIONS"]),
-    )
-    def fuzz_paths(parts, method):
-        fuzzer.send(send_rest, method, ("/" + "/".join(parts)).encode())
-
-    @settings(FUZZ, max_examples=250)
-    @given(
-        st.sampled_from(SIGNATURES),
-        st.dictionaries(tensor_names, tensors, max_size=3),
-        st.lists(st.text(max_size=4), max_size=2),
-    )
-    def fuzz_tensors(signature, inputs, outputs):
-        request = predict_pb2.PredictRequest(output_filter=outputs)
-        request.model_spec.name, request.model_spec.signature_name = "rules", signature
-        for name, (dtype, shape, content, floats) in inputs.items():
-            proto = request.inputs[name]
-            proto.dtype = max(dtype, 0)
-            proto.tensor_content = content
-            proto.float_val.extend(floats)
-            for size in shape:
-                proto.tensor_shape.dim.add(size=size)
-        fuzzer.send(send_grpc, request)
-
-    @settings(FUZZ, max_examples=100)
-    @given(st.binary(max_size=100))
-    def fuzz_messages(message):
-        fuzzer.send(send_garbage, message)
-
     for fuzz in (fuzz_documents, fuzz_bodies, fuzz_paths, fuzz_tensors, fuzz_messages):
-        fuzz()
+        fuzz(fuzzer)
     before = memory()
     fuzzer.send_again()  # now all caches are filled
     assert memory() < before + MAX_GROWTH

@@ -73,16 +73,15 @@ def test_status_shows_live_traffic_and_measurements(page, inspector):
     assert page.errors() == []
 
 
-def test_a_new_version_is_noticed_and_the_input_stays(page, tables):
+def test_a_new_version_is_noticed_and_the_input_stays(page, renamed):
     page.select_model("renamed")
     page.find("numbers").send_keys("[2.0, 2.1]")
     page.answer_after(lambda: page.click("send"))
-    base = tables / "renamed"
-    shutil.copytree(base / "1", base / ".2")
-    facts = layout.read_metadata(base / ".2")
+    temporary = Path(shutil.copytree(renamed / "1", renamed / ".2"))
+    facts = layout.read_metadata(temporary)
     facts["class_names"][1] = "new name"
-    (base / ".2" / layout.METADATA).write_text(json.dumps(facts))
-    (base / ".2").rename(base / "2")
+    (temporary / layout.METADATA).write_text(json.dumps(facts))
+    temporary.rename(renamed / "2")
     page.click("tab-status")
     page.wait(lambda: "2AVAILABLE" in page.text("versions"))
     page.wait(lambda: "1AVAILABLE" not in page.text("versions"))
@@ -102,7 +101,7 @@ def test_without_calibration_nothing_is_claimed(page):
 
 
 def test_models_of_other_tools_have_a_status_only(page):
-    page.select_model("rules")
+    page.select_model("judge")
     assert "was not exported by jem_tf" in page.text("problem")
     page.wait(lambda: "AVAILABLE" in page.text("versions"))
     assert not page.find("tab-try").is_enabled()

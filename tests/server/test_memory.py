@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import numpy as np
@@ -27,6 +28,25 @@ def resident_megabytes(pid):
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
+def send_requests(address, metrics_url, stop, failures):
+    """Send valid and invalid requests until `stop` is set; return the number of rounds."""
+    rng = np.random.default_rng()
+    with JEMClient(address, "small") as client:
+        for rounds in itertools.count():
+            if stop.is_set():
+                return rounds
+            rows = rng.uniform(-1, 1, (int(rng.integers(1, 20)), 4, 4, 1))
+            try:
+                client.predict(rows)
+                client.ood_score(rows)
+                client.call("refine", inputs=rows.astype(np.float32))
+            except Exception as error:
+                failures.append(error)
+            with contextlib.suppress(ServingError):
+                client.predict(rows[:, :2])  # refused requests must not leak either
+            httpx.get(metrics_url)
+
+
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_memory_is_flat_under_load(trained, tmp_path):
     """It grows by less than 5 % after the first fifth, in which allocators settle."""
@@ -35,46 +55,27 @@ def test_memory_is_flat_under_load(trained, tmp_path):
     assert main(["export", str(trained), *flags]) == 0
     port, rest = free_ports(2)
     flags = [f"--port={port}", f"--rest-api-port={rest}", "--enable-batching"]
-    process = subprocess.Popen(
-        command("serve", base, *flags),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    )
+    output = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
+    process = subprocess.Popen(command("serve", base, *flags), **output)
     assert "Serving" in process.stdout.readline()
-    stop, failures, rounds = threading.Event(), [], itertools.count()
-    rng = np.random.default_rng(0)
-
-    def send_requests(address):
-        with JEMClient(address, "small") as client:
-            while not stop.is_set():
-                rows = rng.uniform(-1, 1, (int(rng.integers(1, 20)), 4, 4, 1))
-                try:
-                    client.predict(rows)
-                    client.ood_score(rows)
-                    client.call("refine", inputs=rows.astype(np.float32))
-                    next(rounds)
-                except Exception as error:
-                    failures.append(error)
-                with contextlib.suppress(ServingError):
-                    client.predict(rows[:, :2])  # refused requests must not leak either
-                httpx.get(f"http://127.0.0.1:{rest}/monitoring/prometheus/metrics")
-
+    stop, failures = threading.Event(), []
+    metrics_url = f"http://127.0.0.1:{rest}/monitoring/prometheus/metrics"
     addresses = [f"127.0.0.1:{port}"] * 4 + [f"http://127.0.0.1:{rest}"] * 4
-    threads = [threading.Thread(target=send_requests, args=(address,)) for address in addresses]
-    for thread in threads:
-        thread.start()
-    try:
-        time.sleep(SECONDS / 5)
-        settled = resident_megabytes(process.pid)
-        time.sleep(SECONDS * 4 / 5)
-        final = resident_megabytes(process.pid)
-    finally:
-        stop.set()
-        for thread in threads:
-            thread.join()
-        process.send_signal(signal.SIGTERM)
-        process.wait(timeout=60)
-    print(f"\n{next(rounds)} rounds; {settled:.0f} MB after a fifth, {final:.0f} MB at the end")
+    with ThreadPoolExecutor(len(addresses)) as threads:
+        clients = [
+            threads.submit(send_requests, address, metrics_url, stop, failures)
+            for address in addresses
+        ]
+        try:
+            time.sleep(SECONDS / 5)
+            settled = resident_megabytes(process.pid)
+            time.sleep(SECONDS * 4 / 5)
+            final = resident_megabytes(process.pid)
+        finally:
+            stop.set()
+            rounds = sum(client.result() for client in clients)
+            process.send_signal(signal.SIGTERM)
+            process.wait(timeout=60)
+    print(f"\n{rounds} rounds; {settled:.0f} MB after a fifth, {final:.0f} MB at the end")
     assert not failures, failures[:3]
     assert final < 1.05 * settled
