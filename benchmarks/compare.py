@@ -7,14 +7,15 @@
     python benchmarks/compare.py fashion_mnist --data-dir DIR --rates --objectives joint \\
       --settings "20 steps: steps=20" "5 steps: steps=5"
 
-Each training is a directory below --out with its `result.json`; those that are there with the same
-settings are not run again, so a comparison that was interrupted goes on. Prints the tables of
-docs/objectives.md.
+Each run is a directory below --out with a `result.json`. Runs that exist with the same settings are
+not repeated, so that an interrupted comparison continues. Prints the tables of
+docs/results/objectives.md.
 """
 
 import argparse
 import ast
 import dataclasses
+import itertools
 import json
 import os
 import time
@@ -32,29 +33,28 @@ from jem_tf.callbacks import DivergenceGuard
 from jem_tf.checks import check_known
 from jem_tf.data import ood_sets
 from jem_tf.detection import calibration
-from jem_tf.evaluation.measures import detection as ood
 from jem_tf.evaluation.measures import robustness
+from jem_tf.evaluation.measures.detection import detection
 from jem_tf.training import recipes
 
 SCORES = {"gradient_norm": "gradient norm", "log_density": "log p(x)", "max_probability": "max p"}
-SIZES = (4, 12, 26)  # of PGD's changes, in gray levels of 255
+PGD_SIZES = (4, 12, 26)  # gray levels of 255
 
 
 class Clock(keras.callbacks.Callback):
-    """Counts steps and their time, but for the first, which builds the graph; stops `fit` after
-    `seconds`."""
+    """Counts steps and their time without the first step, which traces; stops after `seconds`."""
 
     def __init__(self, seconds: float | None):
         super().__init__()
-        self.seconds, self.begin, self.steps, self.spent = seconds, 0.0, 0, 0.0
+        self.seconds, self.begin, self.steps, self.elapsed = seconds, 0.0, 0, 0.0
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         if self.begin == 0.0:
             self.begin = time.perf_counter()
             return
         self.steps += 1
-        self.spent = time.perf_counter() - self.begin
-        if self.seconds is not None and self.spent > self.seconds:
+        self.elapsed = time.perf_counter() - self.begin
+        if self.seconds is not None and self.elapsed > self.seconds:
             self.model.stop_training = True
 
 
@@ -64,10 +64,10 @@ def run(
     objective: str,
     seed: int,
     seconds: float | None,
-    outside: dict[str, np.ndarray],
+    ood_inputs: dict[str, np.ndarray],
     out: Path,
 ) -> dict[str, Any]:
-    """Train, measure, and leave the model in `out`."""
+    """Train, measure, and save the model to `out`."""
     out.mkdir(parents=True, exist_ok=True)
     events = out / "events.jsonl"
     events.write_text("")
@@ -77,7 +77,7 @@ def run(
     model = recipe.model(rows, seed, objective)
     model.compile(recipe.optimizer(per_epoch), metrics=["accuracy"])
     model.adapt(rows.batches("train", recipe.batch_size))
-    guards = [DivergenceGuard(log=events)] if model.objective.chains else []
+    guards = [DivergenceGuard(log=events)] if model.objective.uses_chains else []
     clock = Clock(seconds)
     model.fit(
         rows.epochs(recipe.batch_size, seed),
@@ -89,53 +89,55 @@ def run(
     )
     model.save(out / "model.keras")
     return {
-        **measure(model, rows, outside),
-        "images_per_second": clock.steps * recipe.batch_size / clock.spent,
+        **measure(model, rows, ood_inputs),
+        "images_per_second": clock.steps * recipe.batch_size / clock.elapsed,
         "epochs": (clock.steps + 1) / per_epoch,
         "events": len(events.read_text().splitlines()),
     }
 
 
-def rates(
-    rows: data.Dataset, changed: dict[str, recipes.Recipe], objective: str, rounds: int = 7
+def print_rates(
+    rows: data.Dataset, settings: dict[str, recipes.Recipe], objective: str, rounds: int = 7
 ) -> None:
-    """Print images per second; settings take turns, so that a noisy machine hits all."""
+    """Print images per second; settings take turns, so that noise affects all of them."""
     x, y = rows.arrays("train", 1024)
-    models, found = {}, {name: [] for name in changed}
-    for name, recipe in changed.items():
+    models: dict[str, Any] = {}
+    rates: dict[str, list[float]] = {name: [] for name in settings}
+    for name, recipe in settings.items():
         models[name] = recipe.model(rows, 0, objective)
         models[name].compile(recipe.optimizer(1), metrics=["accuracy"])
     for turn in range(rounds + 1):
         for name, model in models.items():
             clock = Clock(None)
-            model.fit(x, y, batch_size=changed[name].batch_size, verbose=0, callbacks=[clock])
+            batch_size = settings[name].batch_size
+            model.fit(x, y, batch_size=batch_size, verbose=0, callbacks=[clock])
             if turn:  # the first turn traces
-                found[name].append(clock.steps * changed[name].batch_size / clock.spent)
-    first = next(iter(found.values()))
-    for name, values in found.items():
+                rates[name].append(clock.steps * batch_size / clock.elapsed)
+    first = next(iter(rates.values()))
+    for name, values in rates.items():
         ratio = float(np.median(np.divide(values, first)))
         spread = f"{min(values):.0f} to {max(values):.0f} in {rounds} rounds"
         print(f"{name}: {np.median(values):.0f} images/s ({spread}), {ratio:.2f} of the first")
 
 
-def measure(model: Any, rows: data.Dataset, outside: dict[str, np.ndarray]) -> dict[str, Any]:
-    """What the tables show, of test rows and of inputs from `outside`."""
+def measure(model: Any, rows: data.Dataset, ood_inputs: dict[str, np.ndarray]) -> dict[str, Any]:
+    """Return what the tables show, for test rows and for out-of-distribution inputs."""
     x, y = rows.arrays("test")
     logits = model.predict(x, batch_size=256, verbose=0)
-    inside = x[:: max(1, len(x) // 2000)][:2000]
-    few = slice(None, None, max(1, len(x) // 250))
+    in_inputs = x[:: max(1, len(x) // 2000)][:2000]
+    attacked = slice(None, None, max(1, len(x) // 250))
     low, high = rows.pixel_range or (float(x.min()), float(x.max()))
-    sizes = [size / 255 for size in SIZES]
+    sizes = [size / 255 for size in PGD_SIZES]
     network = model.backbone
     curve = robustness.attack(
-        "linf", network, x[few][:250], y[few][:250], (low, high), sizes, steps=20
+        "linf", network, x[attacked][:250], y[attacked][:250], (low, high), sizes, steps=20
     )
     aurocs = {}
     for kind in SCORES:
-        scores = model.ood_score(inside, kind)
+        scores = model.ood_score(in_inputs, kind)
         aurocs[kind] = {
-            name: ood.detection(scores, model.ood_score(other, kind), resamples=1).auroc
-            for name, other in outside.items()
+            name: detection(scores, model.ood_score(other, kind), resamples=0).auroc
+            for name, other in ood_inputs.items()
         }
     return {
         "accuracy": calibration.classification(logits, y).accuracy,
@@ -145,8 +147,8 @@ def measure(model: Any, rows: data.Dataset, outside: dict[str, np.ndarray]) -> d
     }
 
 
-def setting(text: str, recipe: recipes.Recipe) -> tuple[str, recipes.Recipe]:
-    """A name, and `recipe` with the changes that follow it: "few steps: steps=5, clip=0.1"."""
+def parse_setting(text: str, recipe: recipes.Recipe) -> tuple[str, recipes.Recipe]:
+    """Return the name and the changed recipe of a setting such as "fast: steps=5, clip=0.1"."""
     name, _, changes = text.partition(":")
     pairs = [part.split("=", 1) for part in changes.split(",") if part.strip()]
     values = {key.strip(): ast.literal_eval(value.strip()) for key, value in pairs}
@@ -156,10 +158,10 @@ def setting(text: str, recipe: recipes.Recipe) -> tuple[str, recipes.Recipe]:
 
 
 def table(results: dict[str, list[dict[str, Any]]]) -> str:
-    """A line for each setting; of several seeds, the mean and, of accuracy, the extremes."""
+    """Return a line per setting: means over the seeds, and the range of the accuracy."""
     sets = list(next(iter(results.values()))[0]["auroc"]["log_density"])
     head = ["", "accuracy", "ECE", *(f"AUROC {name}" for name in SCORES.values())]
-    head += [f"PGD {' / '.join(map(str, SIZES))}", "images/s", "epochs", "events"]
+    head += [f"PGD {' / '.join(map(str, PGD_SIZES))}", "images/s", "epochs", "events"]
     lines = [f"AUROC: {' / '.join(sets)}", "", f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     for name, runs in results.items():
         mean = partial(_mean, runs)
@@ -169,7 +171,7 @@ def table(results: dict[str, list[dict[str, Any]]]) -> str:
             " / ".join(f"{mean('auroc', kind, s):.2f}".removeprefix("0") for s in sets)
             for kind in SCORES
         ]
-        pgd = " / ".join(f"{100 * mean('pgd', i):.0f}" for i in range(len(SIZES)))
+        pgd = " / ".join(f"{100 * mean('pgd', i):.0f}" for i in range(len(PGD_SIZES)))
         cells = [name, f"{mean('accuracy') * 100:.1f} %{spread}", f"{100 * mean('ece'):.1f} %"]
         cells += [*aurocs, f"{pgd} %", f"{mean('images_per_second'):.0f}", f"{mean('epochs'):.1f}"]
         lines.append(f"| {' | '.join([*cells, str(sum(r['events'] for r in runs))])} |")
@@ -177,60 +179,65 @@ def table(results: dict[str, list[dict[str, Any]]]) -> str:
 
 
 def _mean(runs: list[Any], *keys: Any) -> float:
-    """The mean over `runs` of what is at `keys` in each."""
+    """Return the mean over `runs` of the value at the path `keys`."""
     for key in keys:
-        runs = [found[key] for found in runs]
+        runs = [run[key] for run in runs]
     return float(np.mean(runs))
 
 
-def main() -> None:
+def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("dataset")
     parser.add_argument("--data-dir")
-    how_long = parser.add_mutually_exclusive_group()
-    how_long.add_argument("--seconds", type=float, help="of steps, at a constant learning rate")
-    how_long.add_argument("--epochs", type=int, help="with the recipe's schedule")
-    how_long.add_argument("--rates", action="store_true", help="only images per second")
+    length = parser.add_mutually_exclusive_group()
+    length.add_argument("--seconds", type=float, help="time of steps, at a constant learning rate")
+    length.add_argument("--epochs", type=int, help="with the schedule of the recipe")
+    length.add_argument("--rates", action="store_true", help="only images per second")
     names = list(objectives.OBJECTIVES)
     parser.add_argument("--objectives", nargs="+", choices=names, default=names)
     parser.add_argument("--settings", nargs="+", default=[""], help="NAME: FIELD=VALUE, ...")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     parser.add_argument("--ood", nargs="+")
-    parser.add_argument("--split", choices=("validation", "test"), default="test", help="to test")
+    parser.add_argument(
+        "--split", choices=("validation", "test"), default="test", help="to measure on"
+    )
     parser.add_argument("--out", type=Path, default=Path("runs/compare"))
-    arguments = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> None:
+    arguments = parse_arguments()
     rows = data.load(arguments.dataset, arguments.data_dir)
     if arguments.split == "validation":
         rows = dataclasses.replace(rows, test=rows.validation)
     recipe = recipes.get(recipes.default_for(rows))
-    if arguments.seconds:  # how many steps there will be is not known
+    if arguments.seconds:  # the number of steps is not known, so there is no schedule
         recipe = dataclasses.replace(recipe, warmup=None, drops=())
     elif arguments.epochs:
         recipe = dataclasses.replace(recipe, epochs=arguments.epochs)
+    settings = dict(parse_setting(text, recipe) for text in arguments.settings)
     if arguments.rates:
-        changed = dict(setting(text, recipe) for text in arguments.settings)
-        return rates(rows, changed, arguments.objectives[0])
-    outside = {
+        return print_rates(rows, settings, arguments.objectives[0])
+    ood_inputs = {
         name: ood_sets.load(name, rows, 2000, 0, arguments.data_dir, resize=True)
         for name in arguments.ood or ood_sets.companions(rows)
     }
     length = f"{arguments.seconds:g}s" if arguments.seconds else f"{recipe.epochs}-epochs"
     results: dict[str, list[dict[str, Any]]] = {}
-    for seed in arguments.seeds:
-        for text in arguments.settings:
-            name, changed = setting(text, recipe)
-            for objective in arguments.objectives:
-                both = f"{objective} {name}".strip()
-                label = both if len(arguments.objectives) > 1 else name or objective
-                out = arguments.out / f"{rows.name}-{length}-{seed}-{both}".replace(" ", "-")
-                asked = {"recipe": dataclasses.asdict(changed), "split": arguments.split}
-                asked = json.loads(json.dumps({**asked, "ood": list(outside)}))
-                file = out / "result.json"
-                if not file.is_file() or json.loads(file.read_text())["asked"] != asked:
-                    found = run(rows, changed, objective, seed, arguments.seconds, outside, out)
-                    file.write_text(json.dumps({"asked": asked, **found}, indent=1))
-                results.setdefault(label, []).append(json.loads(file.read_text()))
-                print(table({f"{label}, seed {seed}": results[label][-1:]}), flush=True)
+    for seed, (name, changed), objective in itertools.product(
+        arguments.seeds, settings.items(), arguments.objectives
+    ):
+        both = f"{objective} {name}".strip()
+        label = both if len(arguments.objectives) > 1 else name or objective
+        out = arguments.out / f"{rows.name}-{length}-{seed}-{both}".replace(" ", "-")
+        key = {"recipe": dataclasses.asdict(changed), "split": arguments.split}
+        key = json.loads(json.dumps({**key, "ood": list(ood_inputs)}))
+        file = out / "result.json"
+        if not file.is_file() or json.loads(file.read_text()).get("settings") != key:
+            result = run(rows, changed, objective, seed, arguments.seconds, ood_inputs, out)
+            file.write_text(json.dumps({"settings": key, **result}, indent=1))
+        results.setdefault(label, []).append(json.loads(file.read_text()))
+        print(table({f"{label}, seed {seed}": results[label][-1:]}), flush=True)
     print(f"\n{table(results)}")
 
 

@@ -1,8 +1,8 @@
-"""One of those that `training_step.py` lets take turns: builds a training, then times steps of it.
+"""A process of `training_step.py`: prepares one kind of training, then times steps of it.
 
     echo 5 | python benchmarks/contender.py JEM WRN-10-2 --batch 32 --steps 20 --capacity 1000
 
-Prints a line of JSON when it is ready, and one for each number of steps that it reads.
+Prints a line of JSON when it is ready, and one for each number of steps that it reads from stdin.
 """
 
 import argparse
@@ -18,32 +18,34 @@ import numpy as np
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
-NETWORKS = {  # input, and what makes it of `jem_tf.backbones`
+NETWORKS = {  # shape of the input, and the function of `jem_tf.backbones` with its options
     "digits": ((8, 8, 1), "convnet", {"width": 32}),
     "WRN-10-2": ((32, 32, 3), "wide_resnet", {"depth": 10, "width": 2}),
     "WRN-16-4": ((32, 32, 3), "wide_resnet", {"depth": 16, "width": 4}),
     "WRN-28-10": ((32, 32, 3), "wide_resnet", {"depth": 28, "width": 10}),
 }
-CLASSES, ROWS = 10, 512
+NUM_CLASSES, NUM_ROWS = 10, 512
 
 
 def rows(shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """Noise: what is in an image costs nothing."""
+    """Return noise and labels: the content of an image does not change the time of a step."""
     rng = np.random.default_rng(0)
-    x = rng.uniform(-1, 1, (ROWS, *shape)).astype(np.float32)
-    return x, rng.integers(CLASSES, size=ROWS)
+    x = rng.uniform(-1, 1, (NUM_ROWS, *shape)).astype(np.float32)
+    return x, rng.integers(NUM_CLASSES, size=NUM_ROWS)
 
 
 def network(name: str) -> Any:
     from jem_tf import backbones
 
     shape, make, options = NETWORKS[name]
-    return getattr(backbones, make)(shape, CLASSES, **options)
+    return getattr(backbones, make)(shape, NUM_CLASSES, **options)
 
 
-def fitted(model: Any, options: argparse.Namespace) -> Callable[[int], float]:
-    """Steps through Keras' `fit`, with all that it does in a step; that it has a beginning does not
-    count, as nobody trains for a handful of steps."""
+def time_fit(model: Any, options: argparse.Namespace) -> Callable[[int], float]:
+    """Return a function that runs steps of Keras' `fit` and returns their seconds.
+
+    The first step is not counted, because `fit` starts in it.
+    """
     import keras
     import tensorflow as tf
 
@@ -57,15 +59,14 @@ def fitted(model: Any, options: argparse.Namespace) -> Callable[[int], float]:
 
     def run(steps: int) -> float:
         ends.clear()
-        more = {"steps_per_epoch": steps + 1, "callbacks": [clock]}
-        model.fit(data, verbose=0, shuffle=False, **more)
+        model.fit(data, steps_per_epoch=steps + 1, callbacks=[clock], verbose=0, shuffle=False)
         return ends[-1] - ends[0]
 
     return run
 
 
 def jem(options: argparse.Namespace) -> Callable[[int], float]:
-    """This package."""
+    """JEM of this package."""
     import keras
 
     import jem_tf
@@ -78,17 +79,17 @@ def jem(options: argparse.Namespace) -> Callable[[int], float]:
         input_noise=0.03,
     )
     model.compile(keras.optimizers.Adam(1e-4), metrics=["accuracy"])
-    return fitted(model, options)
+    return time_fit(model, options)
 
 
 def cross_entropy(options: argparse.Namespace) -> Callable[[int], float]:
-    """Keras, of the same network."""
+    """Cross-entropy with Keras, of the same network."""
     import keras
 
     model = network(options.network)
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(keras.optimizers.Adam(1e-4), loss=loss, metrics=["accuracy"])
-    return fitted(model, options)
+    return time_fit(model, options)
 
 
 def pytorch(options: argparse.Namespace) -> Callable[[int], float]:
@@ -99,7 +100,7 @@ def pytorch(options: argparse.Namespace) -> Callable[[int], float]:
     torch.set_num_threads(len(os.sched_getaffinity(0)))
     shape, make, settings = NETWORKS[options.network]
     if make == "convnet":
-        model = torch_jem.convnet(CLASSES, settings["width"], shape[0], shape[2])
+        model = torch_jem.convnet(NUM_CLASSES, settings["width"], shape[0], shape[2])
     else:
         model = torch_jem.Classifier(**settings)
     layout = {
@@ -113,7 +114,7 @@ def pytorch(options: argparse.Namespace) -> Callable[[int], float]:
     y = torch.from_numpy(y)
     parts = [
         (x[i : i + options.batch], y[i : i + options.batch])
-        for i in range(0, ROWS - options.batch + 1, options.batch)
+        for i in range(0, NUM_ROWS - options.batch + 1, options.batch)
     ]
 
     def run(steps: int) -> float:
@@ -133,23 +134,23 @@ def main() -> None:
     parser.add_argument("name", choices=list(CONTENDERS))
     parser.add_argument("network", choices=list(NETWORKS))
     parser.add_argument("--batch", type=int, default=32)
-    parser.add_argument("--steps", type=int, default=20, help="of the sampler")
+    parser.add_argument("--steps", type=int, default=20, help="sampler steps")
     parser.add_argument("--capacity", type=int, default=1000)
-    parser.add_argument("--channels-last", action="store_true", help="of PyTorch")
+    parser.add_argument("--channels-last", action="store_true", help="layout of PyTorch")
     options = parser.parse_args()
     run = CONTENDERS[options.name](options)
-    run(1)  # traces, or chooses its kernels
-    tell(0.0)
+    run(1)  # traces, or chooses kernels
+    report(0.0)
     for line in sys.stdin:
-        tell(run(int(line)))
+        report(run(int(line)))
 
 
-def tell(seconds: float) -> None:
+def report(seconds: float) -> None:
     print(json.dumps({"seconds": seconds, "peak_mb": peak_mb()}), flush=True)
 
 
 def peak_mb() -> float:
-    """The most memory this process ever had (`ru_maxrss` is its parent's too)."""
+    """Return the peak memory of this process (`ru_maxrss` would include that of its parent)."""
     status = Path("/proc/self/status").read_text().splitlines()
     return next(int(x.split()[1]) for x in status if x.startswith("VmHWM")) / 1024
 

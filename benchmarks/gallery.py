@@ -1,10 +1,9 @@
-"""Densities in two dimensions: what each objective learns, beside the truth.
+"""Densities in two dimensions: what each objective learns, beside the true density.
 
-    python benchmarks/gallery.py --out docs/gallery.png [--epochs 60]
+    python benchmarks/gallery.py [--out docs/images/gallery.png] [--epochs 40]
 
-Two moons, spirals, eight Gaussians and a checkerboard; each is two classes. The true density is
-that of a million points of the same distribution, counted; learned ones are exp(-E) over the same
-grid, scaled to integrate to 1 (`nce` and `fce` would not need it).
+Two moons, spirals, eight Gaussians and a checkerboard, with two classes each. The true density is a
+histogram of a million points. The learned density is exp(-E) on the same grid, scaled to sum to 1.
 """
 
 import argparse
@@ -27,7 +26,7 @@ SIDE = 100
 AXIS = np.linspace(-4, 4, SIDE + 1)
 CENTRES = (AXIS[1:] + AXIS[:-1]) / 2
 GRID = np.stack(np.meshgrid(CENTRES, CENTRES, indexing="ij"), -1).reshape(-1, 2).astype(np.float32)
-LEARN = [name for name in objectives.OBJECTIVES if name != "cross_entropy"]
+DENSITY_OBJECTIVES = [name for name in objectives.OBJECTIVES if name != "cross_entropy"]
 
 
 def moons(n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
@@ -38,15 +37,15 @@ def moons(n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
 
 def spirals(n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     y, t = np.arange(n) % 2, 3 * np.pi * np.sqrt(rng.uniform(0.02, 1, n))
-    way = np.stack([np.cos(t + np.pi * y), np.sin(t + np.pi * y)], 1)
-    return 0.33 * t[:, None] * way + 0.1 * rng.normal(size=(n, 2)), y
+    direction = np.stack([np.cos(t + np.pi * y), np.sin(t + np.pi * y)], 1)
+    return 0.33 * t[:, None] * direction + 0.1 * rng.normal(size=(n, 2)), y
 
 
 def eight(n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    which = rng.integers(8, size=n)
-    angle = np.pi / 4 * which
+    index = rng.integers(8, size=n)
+    angle = np.pi / 4 * index
     centre = 2.7 * np.stack([np.cos(angle), np.sin(angle)], 1)
-    return centre + 0.3 * rng.normal(size=(n, 2)), which % 2
+    return centre + 0.3 * rng.normal(size=(n, 2)), index % 2
 
 
 def checkerboard(n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
@@ -56,7 +55,7 @@ def checkerboard(n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarr
 
 
 def network() -> keras.Model:
-    """Dense layers, and a density that ends: -x^2."""
+    """Dense layers, and the term -x^2, so that the density can be normalised."""
     inputs = keras.Input((2,))
     hidden = inputs
     for _ in range(3):
@@ -65,12 +64,12 @@ def network() -> keras.Model:
     return keras.Model(inputs, keras.layers.Dense(2)(hidden) - 0.1 * squares)
 
 
-def learned(name: str, x: np.ndarray, y: np.ndarray, epochs: int) -> np.ndarray:
-    """The density over the grid that the objective `name` learns."""
+def learn_density(name: str, x: np.ndarray, y: np.ndarray, epochs: int) -> np.ndarray:
+    """Return the density on the grid that the objective `name` learns."""
     keras.utils.set_random_seed(0)
     model = jem_tf.JEM(
         network(),
-        sampler=jem_tf.MALA(20, 3e-3),  # which samples the density itself
+        sampler=jem_tf.MALA(20, 3e-3),  # samples the density itself
         objective=name,
         input_noise=0.0,
         seed=0,
@@ -85,9 +84,11 @@ def learned(name: str, x: np.ndarray, y: np.ndarray, epochs: int) -> np.ndarray:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, default=Path("docs/gallery.png"))
+    parser.add_argument("--out", type=Path, default=Path("docs/images/gallery.png"))
     parser.add_argument("--epochs", type=int, default=40)
-    parser.add_argument("--objectives", nargs="+", choices=LEARN, default=LEARN)
+    parser.add_argument(
+        "--objectives", nargs="+", choices=DENSITY_OBJECTIVES, default=DENSITY_OBJECTIVES
+    )
     arguments = parser.parse_args()
     sets = [moons, spirals, eight, checkerboard]
     columns = ["truth", *arguments.objectives]
@@ -103,7 +104,7 @@ def main() -> None:
             p = (
                 truth
                 if name == "truth"
-                else learned(name, x.astype(np.float32), y, arguments.epochs)
+                else learn_density(name, x.astype(np.float32), y, arguments.epochs)
             )
             axis.imshow(p.T, origin="lower", cmap="magma", vmax=truth.max())
             axis.set(xticks=[], yticks=[])

@@ -1,6 +1,8 @@
-"""Streaming OOD scores beside the bare graph function on the same batches, turn by turn.
+"""Streamed OOD scores beside the bare graph function on the same batches, in turns.
 
-`python benchmarks/scoring.py` prints inputs per second and the ratio, which has to stay above 0.9.
+    python benchmarks/scoring.py
+
+Prints inputs per second and the ratio, which must stay above 0.9.
 """
 
 import statistics
@@ -10,18 +12,18 @@ import tensorflow as tf
 
 from jem_tf import backbones, energy, evaluation
 
-BATCH, BATCHES, ROUNDS = 256, 40, 7
+BATCH_SIZE, NUM_BATCHES, NUM_ROUNDS = 256, 40, 7
 SHAPE = (28, 28, 1)
 
 
 def main() -> float:
-    """The median over rounds of streamed to bare throughput."""
+    """Return the median over rounds of the ratio of streamed to bare throughput."""
     network = backbones.convnet(SHAPE, 10, width=16)
     subject = evaluation.of(network)
-    rows = tf.random.stateless_uniform([BATCH * BATCHES, *SHAPE], [0, 0], -1.0, 1.0)
-    batches = tf.split(rows, BATCHES)
-    stream = tf.data.Dataset.from_tensor_slices(rows).batch(BATCH).prefetch(2)
-    bare = tf.function(lambda x: energy.scored(network, x))
+    rows = tf.random.stateless_uniform([BATCH_SIZE * NUM_BATCHES, *SHAPE], [0, 0], -1.0, 1.0)
+    batches = tf.split(rows, NUM_BATCHES)
+    stream = tf.data.Dataset.from_tensor_slices(rows).batch(BATCH_SIZE).prefetch(2)
+    bare = tf.function(lambda x: energy.logits_density_and_norm(network, x))
 
     def seconds(run) -> float:
         begin = time.perf_counter()
@@ -32,16 +34,17 @@ def main() -> float:
         for batch in batches:
             bare(batch)[2].numpy()
 
-    loop(), subject.scores(stream)  # traced
-    pairs = [(seconds(loop), seconds(lambda: subject.scores(stream))) for _ in range(ROUNDS)]
+    loop()  # traces
+    subject.scores(stream)
+    pairs = [(seconds(loop), seconds(lambda: subject.scores(stream))) for _ in range(NUM_ROUNDS)]
     ratio = statistics.median(b / s for b, s in pairs)
     for name, column in (("bare graph function", 0), ("streamed scores", 1)):
-        times = [BATCH * BATCHES / pair[column] for pair in pairs]
+        rates = [BATCH_SIZE * NUM_BATCHES / pair[column] for pair in pairs]
         print(
-            f"{name:<20} {statistics.median(times):8.0f} inputs/s "
-            f"({min(times):.0f} to {max(times):.0f})"
+            f"{name:<20} {statistics.median(rates):8.0f} inputs/s "
+            f"({min(rates):.0f} to {max(rates):.0f})"
         )
-    print(f"streamed / bare, median of {ROUNDS} rounds: {ratio:.2f}")
+    print(f"streamed / bare, median of {NUM_ROUNDS} rounds: {ratio:.2f}")
     return ratio
 
 

@@ -1,9 +1,9 @@
-"""The same recipe with other seeds: how far results spread, and whether any run needed help.
+"""The same recipe with several seeds: the range of the results, and events of the guard.
 
     python benchmarks/seeds.py digits --seeds 10 [--out runs/seeds]
     python benchmarks/seeds.py fashion_mnist --data-dir DIR --epochs 2 --seeds 3
 
-Each seed is a whole `jem-tf train`, resumed where it stopped when the script is started again.
+Each seed is a complete run. The script resumes interrupted runs when it is started again.
 """
 
 import argparse
@@ -19,9 +19,8 @@ import numpy as np
 
 from jem_tf import data
 from jem_tf.data import ood_sets
-from jem_tf.evaluation.measures import detection as ood
-from jem_tf.training import recipes
-from jem_tf.training import run as training
+from jem_tf.evaluation.measures.detection import detection
+from jem_tf.training import RunSettings, recipes, train
 
 
 def main() -> None:
@@ -38,24 +37,24 @@ def main() -> None:
         recipe = dataclasses.replace(recipe, epochs=arguments.epochs)
     x, y = rows.arrays("test", 2000)
     patches = ood_sets.load("patches", rows, len(x))
-    found = []
+    results = []
     for seed in range(arguments.seeds):
         out = arguments.out / f"{rows.name}-{recipe.epochs}-{seed}"
         keras.utils.clear_session()
-        model = training.train(rows, recipe, out, seed, resume=True, verbose=0)
+        model = train(rows, RunSettings(recipe, seed=seed), out, resume=True, verbose=False)
         log = out / "events.jsonl"
         events = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
         accuracy = float((model.predict(x, verbose=0).argmax(1) == y).mean())
-        auroc = ood.detection(model.ood_score(x), model.ood_score(patches)).auroc
-        found.append((accuracy, auroc, len(events)))
+        auroc = detection(model.ood_score(x), model.ood_score(patches)).auroc
+        results.append((accuracy, auroc, len(events)))
         print(
             f"seed {seed}: accuracy {100 * accuracy:.1f} %, AUROC of photographs by gradient norm "
             f"{auroc:.3f}, events {len(events)}",
             flush=True,
         )
-    accuracies, aurocs, events = np.array(found).T
+    accuracies, aurocs, events = np.array(results).T
     print(
-        f"{rows.name}, {recipe.epochs} epochs, {len(found)} seeds: accuracy "
+        f"{rows.name}, {recipe.epochs} epochs, {len(results)} seeds: accuracy "
         f"{100 * accuracies.mean():.1f} % (from {100 * accuracies.min():.1f} to "
         f"{100 * accuracies.max():.1f}), AUROC {aurocs.min():.3f} to {aurocs.max():.3f}, "
         f"events {int(events.sum())}"

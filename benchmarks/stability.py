@@ -1,11 +1,11 @@
-"""Which settings keep a training of digits healthy at which learning rate.
+"""Which settings keep a run on digits from diverging, at which learning rate.
 
     python benchmarks/stability.py [--epochs 40] [--rates 1 5 30] [--json FILE] [--only NAME ...]
 
-A training without any protection (the paper's loss and fixed step size, plain Adam) is repeated
-with one setting changed at a time, and with all that the recipe has, at multiples of the recipe's
-learning rate. `DivergenceGuard` only watches, but for the rows that name it. Results are kept in
-FILE as they come; what is there already is not run again.
+A run without protection (the paper's loss and fixed step size, plain Adam) is repeated with one
+setting changed at a time, and with all settings of the recipe, at multiples of the recipe's
+learning rate. `DivergenceGuard` only counts, except in the rows that name it. Results are written
+to FILE as they come; results that are already there are not computed again.
 """
 
 import argparse
@@ -23,7 +23,7 @@ import keras
 from jem_tf import data
 from jem_tf.callbacks import DivergenceGuard
 from jem_tf.data import ood_sets
-from jem_tf.evaluation.measures import detection as ood
+from jem_tf.evaluation.measures.detection import detection
 from jem_tf.training import recipes
 
 RECIPE = recipes.get("digits")
@@ -49,15 +49,15 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
-class Watcher(DivergenceGuard):
-    """Counts what the guard would have done, and leaves the training alone."""
+class CountingGuard(DivergenceGuard):
+    """Reports divergence, and does not change the run."""
 
-    def _roll_back(self, illness: str, vitals: dict[str, float]) -> None:
-        self._report("divergence", illness, vitals)
+    def _roll_back(self, problem: str, vitals: dict[str, float]) -> None:
+        self._report("divergence", problem, vitals)
 
 
 def run(recipe: recipes.Recipe, guard: DivergenceGuard, seed: int) -> dict[str, Any]:
-    """Train once; accuracy, AUROC by the gradient norm against photographs, and what befell."""
+    """Train once; return accuracy, AUROC of the gradient norm against photographs, and events."""
     digits = data.load("digits")
     keras.utils.clear_session()
     keras.utils.set_random_seed(seed)
@@ -76,23 +76,23 @@ def run(recipe: recipes.Recipe, guard: DivergenceGuard, seed: int) -> dict[str, 
     seconds = time.monotonic() - begin
     x, y = digits.arrays("test")
     photographs = ood_sets.load("patches", digits, len(x))
-    found = ood.detection(model.ood_score(x), model.ood_score(photographs))
-    falls = [event for event in guard.events if event["event"] == "divergence"]
+    auroc = detection(model.ood_score(x), model.ood_score(photographs)).auroc
+    events = [event for event in guard.events if event["event"] == "divergence"]
     return {
         "accuracy": float((model.predict(x, verbose=0).argmax(1) == y).mean()),
-        "auroc": found.auroc,
-        "events": [f"{event['step']}: {event['message']}" for event in falls],
-        "looks": recipe.epochs * steps // guard.every,
+        "auroc": auroc,
+        "events": [f"{event['step']}: {event['message']}" for event in events],
+        "readings": recipe.epochs * steps // guard.every,
         "skipped": int(model.progress.arrays()["skipped"]),
         "seconds": seconds,
-        "vitals": model.vitals(),
+        "vitals": model.health.vitals(),
     }
 
 
-def trainings(epochs: int) -> dict[str, tuple[recipes.Recipe, type[DivergenceGuard]]]:
-    rows = {name: (dataclasses.replace(BARE, **s), Watcher) for name, s in SETTINGS.items()}
-    rows["the recipe"] = (RECIPE, Watcher)
-    rows["nothing, but the guard"] = (BARE, DivergenceGuard)
+def settings_by_row(epochs: int) -> dict[str, tuple[recipes.Recipe, type[DivergenceGuard]]]:
+    rows = {name: (dataclasses.replace(BARE, **s), CountingGuard) for name, s in SETTINGS.items()}
+    rows["the recipe"] = (RECIPE, CountingGuard)
+    rows["nothing, with the guard"] = (BARE, DivergenceGuard)
     rows["recipe and guard, no noise in chains"] = (
         dataclasses.replace(RECIPE, noise=0.0),
         DivergenceGuard,
@@ -117,7 +117,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, default=Path("runs/stability.json"))
     parser.add_argument("--only", nargs="+", help="names of rows")
     arguments = parser.parse_args()
-    rows = trainings(arguments.epochs)
+    rows = settings_by_row(arguments.epochs)
     if arguments.only:
         rows = {name: rows[name] for name in arguments.only}
     results = json.loads(arguments.json.read_text()) if arguments.json.is_file() else {}

@@ -1,7 +1,7 @@
-"""JEM in PyTorch, to compare with: the JEM authors' network, by their names, and Algorithm 1.
+"""JEM in PyTorch, for comparisons: the authors' network with their names, and Algorithm 1.
 
-Not here: anything of jem_tf. Written as a careful user of PyTorch would: one pass for data and
-samples, no gradients by weights inside chains, the faster layout in memory.
+Not here: anything of jem_tf. It does what a careful user of PyTorch would do: one forward pass for
+data and samples, no gradients of weights inside chains, a choice of the memory layout.
 """
 
 import torch
@@ -62,7 +62,7 @@ class WideResNet(nn.Module):
                 before = after
             self.add_module(f"layer{stage}", blocks)
         self.bn1 = NORMS[norm](before)
-        if linear:  # the authors' has it and never uses it; JEM++ has not
+        if linear:  # the authors' network has this layer and never uses it; that of JEM++ does not
             self.linear = nn.Linear(before, 10)
 
     def forward(self, x):
@@ -82,7 +82,7 @@ class Classifier(nn.Module):
 
 
 class Trainer:
-    """Algorithm 1 with Adam; `layout` is how images lie in memory."""
+    """Algorithm 1 with Adam; `layout` is the memory layout of images."""
 
     def __init__(self, network, shape, capacity=1000, steps=20, rate=1e-4, layout=None):
         self.layout = layout or {}
@@ -96,8 +96,8 @@ class Trainer:
     def step(self, x, y):
         n = len(x)
         slots = torch.randperm(len(self.buffer))[:n]
-        anew = torch.rand(n, 1, 1, 1) < 0.05
-        samples = torch.where(anew, self._uniform(*x.shape), self.buffer[slots])
+        restart = torch.rand(n, 1, 1, 1) < 0.05
+        samples = torch.where(restart, self._uniform(*x.shape), self.buffer[slots])
         for _ in range(self.steps):
             samples = samples + score(self.network, samples) + 0.01 * torch.randn_like(samples)
         noisy = x + 0.03 * torch.randn_like(x)
@@ -118,7 +118,7 @@ def score(network, x):
 
 
 def convnet(classes=10, width=32, size=8, channels=1):
-    """The digits' network, `jem_tf.backbones.convnet`."""
+    """The network of `jem_tf.backbones.convnet`."""
     layers = [nn.Conv2d(channels, width, 3, padding=1), nn.SiLU()]
     filters = width
     while size > 2:

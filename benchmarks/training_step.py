@@ -1,11 +1,11 @@
-"""Training steps side by side: this package, PyTorch, and cross-entropy alone; speed and memory.
+"""Speed and memory of training steps: this package, PyTorch, and cross-entropy alone.
 
-    python benchmarks/training_step.py                       # all of docs/performance.md
+    python benchmarks/training_step.py                       # docs/results/performance.md
     python benchmarks/training_step.py --networks WRN-10-2 --rounds 3 --no-growth
 
-Each is a process of its own (`contender.py`); they take turns of a few seconds, so that a noisy
-machine hits all. Medians of the rounds, their range, and medians of the rounds' ratios are printed;
-everything is kept as JSON.
+Each contender is a process of its own (`contender.py`). They take turns of a few seconds, so that
+noise affects all of them. Prints medians and ranges over the rounds, and medians of the ratios
+within a round; writes everything as JSON.
 """
 
 import argparse
@@ -19,14 +19,14 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-COMPETING = {
+CONTENDERS = {
     "JEM": ["JEM"],
     "PyTorch": ["PyTorch"],
     "PyTorch, channels last": ["PyTorch", "--channels-last"],
     "cross-entropy": ["cross-entropy"],
 }
 BATCHES = {"digits": 64, "WRN-10-2": 32, "WRN-16-4": 16}
-GROWTH = {  # of WRN-10-2; the first of each is what the others are compared with
+GROWTH = {  # of WRN-10-2; the others are compared with the first of each
     "steps": (5, 10, 20),
     "batch": (16, 32, 64),
     "capacity": (1_000, 10_000, 50_000),
@@ -34,33 +34,33 @@ GROWTH = {  # of WRN-10-2; the first of each is what the others are compared wit
 
 
 class Contender:
-    """A process that trains when it is told to."""
+    """A process that runs training steps on request."""
 
-    def __init__(self, words: list[str]):
+    def __init__(self, arguments: list[str]):
         self.process = subprocess.Popen(
-            [sys.executable, str(HERE / "contender.py"), *words],
+            [sys.executable, str(HERE / "contender.py"), *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
         )
-        self.turns: list[float] = []
-        self.peak = 0.0
-        self._told()
+        self.rates: list[float] = []
+        self.peak_mb = 0.0
+        self._read()
 
     def run(self, steps: int) -> float:
-        """Seconds of `steps` training steps."""
+        """Run `steps` training steps; return their seconds."""
         assert self.process.stdin is not None
         print(steps, file=self.process.stdin, flush=True)
-        return self._told()
+        return self._read()
 
-    def _told(self) -> float:
+    def _read(self) -> float:
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         if not line:
             raise RuntimeError(f"{self.process.args} ended with {self.process.wait()}")
-        found = json.loads(line)
-        self.peak = found["peak_mb"]
-        return found["seconds"]
+        report = json.loads(line)
+        self.peak_mb = report["peak_mb"]
+        return report["seconds"]
 
     def close(self) -> None:
         assert self.process.stdin is not None
@@ -69,57 +69,62 @@ class Contender:
 
 
 def compete(
-    competing: dict[str, list[str]], batches: dict[str, int], rounds: int, seconds: float
+    arguments: dict[str, list[str]], batches: dict[str, int], rounds: int, seconds: float
 ) -> dict[str, dict[str, Any]]:
-    """Images per second of each in each round, and its peak of memory."""
-    contenders = {name: Contender(words) for name, words in competing.items()}
+    """Return images per second of each contender in each round, and its peak memory."""
+    contenders = {name: Contender(words) for name, words in arguments.items()}
     counts = {}
     for name, contender in contenders.items():
         contender.run(1)
         counts[name] = max(1, round(seconds / contender.run(1)))
     for _ in range(rounds):
         for name, contender in contenders.items():
-            spent = contender.run(counts[name])
-            contender.turns.append(counts[name] * batches[name] / spent)
+            elapsed = contender.run(counts[name])
+            contender.rates.append(counts[name] * batches[name] / elapsed)
     for contender in contenders.values():
         contender.close()
-    return {n: {"images_per_second": c.turns, "peak_mb": c.peak} for n, c in contenders.items()}
+    return {
+        name: {"images_per_second": contender.rates, "peak_mb": contender.peak_mb}
+        for name, contender in contenders.items()
+    }
 
 
-def table(found: dict[str, dict[str, Any]], first: str, flops: dict[str, float]) -> str:
-    """A line for each; ratios are to `first`, round by round."""
+def table(results: dict[str, dict[str, Any]], first: str, flops: dict[str, float]) -> str:
+    """Return a line for each result; ratios are to `first`, within a round."""
     lines = ["| | images/s | range | ratio | GFLOP/s | peak memory |", "|---|---|---|---|---|---|"]
-    for name, one in found.items():
-        rates = one["images_per_second"]
+    for name, result in results.items():
+        rates = result["images_per_second"]
         ratio = statistics.median(
-            mine / other for mine, other in zip(rates, found[first]["images_per_second"])
+            rate / reference for rate, reference in zip(rates, results[first]["images_per_second"])
         )
         median = statistics.median(rates)
-        work = f"{median * flops[name] / 1e9:.0f}" if name in flops else ""
+        gflops = f"{median * flops[name] / 1e9:.0f}" if name in flops else ""
         cells = [name, f"{median:.1f}", f"{min(rates):.1f} to {max(rates):.1f}", f"{ratio:.2f}"]
-        cells += [work, f"{one['peak_mb']:.0f} MB"]
+        cells += [gflops, f"{result['peak_mb']:.0f} MB"]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
 def flops_of(network: str, steps: int | None) -> float:
-    """Of a training step, for each image: passes forth of convolutions and dense layers, two for
-    each sampler step (forth, and back to the input), three for each of an image and its sample in
-    the update (forth, back to the inputs of layers, back to weights). Cross-entropy, without
-    `steps`, has three."""
+    """Return the floating-point operations of a training step per image.
+
+    Counted in forward passes of convolutions and dense layers: two per sampler step (forward, and
+    backward to the input), and three for an image and for its sample in the update (forward,
+    backward to the inputs of layers, backward to weights). Without `steps`: cross-entropy, three.
+    """
     import numpy as np
     from contender import network as make
 
-    forth = 0
+    forward = 0
     for layer in make(network).layers:
         if hasattr(layer, "kernel"):
-            places = np.prod(layer.output.shape[1:-1]) if layer.kernel.ndim == 4 else 1
-            forth += 2 * int(np.prod(layer.kernel.shape)) * int(places)
-    return forth * (3 if steps is None else 2 * steps + 6)
+            positions = np.prod(layer.output.shape[1:-1]) if layer.kernel.ndim == 4 else 1
+            forward += 2 * int(np.prod(layer.kernel.shape)) * int(positions)
+    return forward * (3 if steps is None else 2 * steps + 6)
 
 
 def peak_gflops() -> float:
-    """What this machine reaches in large products of matrices, single precision."""
+    """Return the speed of this machine in large matrix products, single precision."""
     import time
 
     import tensorflow as tf
@@ -135,45 +140,60 @@ def peak_gflops() -> float:
     return best
 
 
-def main() -> None:
+def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--networks", nargs="+", choices=list(BATCHES), default=list(BATCHES))
-    parser.add_argument("--contenders", nargs="+", choices=list(COMPETING), default=list(COMPETING))
+    names = list(CONTENDERS)
+    parser.add_argument("--contenders", nargs="+", choices=names, default=names)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=4.0, help="of a turn")
     parser.add_argument("--no-growth", dest="growth", action="store_false")
     parser.add_argument("--json", type=Path, default=Path("runs/bench/training_step.json"))
-    options = parser.parse_args()
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    return parser.parse_args()
 
+
+def compare(network: str, options: argparse.Namespace) -> dict[str, Any]:
+    """Measure all contenders on `network`, and print the table."""
+    batch = BATCHES[network]
+    arguments = {
+        name: [CONTENDERS[name][0], network, "--batch", str(batch), *CONTENDERS[name][1:]]
+        for name in options.contenders
+    }
+    batches = dict.fromkeys(arguments, batch)
+    results = compete(arguments, batches, options.rounds, options.seconds)
+    flops = {n: flops_of(network, None if n == "cross-entropy" else 20) for n in arguments}
+    print(f"\n{network}, batch {batch}, 20 sampler steps\n", flush=True)
+    print(table(results, "JEM" if "JEM" in results else next(iter(results)), flops), flush=True)
+    return {"batch": batch, "flops": flops, "results": results}
+
+
+def measure_growth(flag: str, values: tuple[int, ...], seconds: float) -> dict[str, Any]:
+    """Measure JEM with WRN-10-2 for each value of `flag`, and print the table."""
+    settings = {f"{flag} {value}": {"batch": 32, "steps": 20, flag: value} for value in values}
+    arguments = {
+        name: ["JEM", "WRN-10-2", *(w for k, v in s.items() for w in (f"--{k}", str(v)))]
+        for name, s in settings.items()
+    }
+    batches = {name: s["batch"] for name, s in settings.items()}
+    results = compete(arguments, batches, 3, seconds)
+    flops = {name: flops_of("WRN-10-2", s["steps"]) for name, s in settings.items()}
+    print(f"\nJEM, WRN-10-2, by {flag}\n\n{table(results, next(iter(results)), flops)}", flush=True)
+    return results
+
+
+def main() -> None:
+    options = parse_arguments()
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     peak = peak_gflops()
     machine = {"cpu": _cpu(), "cores": len(os.sched_getaffinity(0)), "peak_gflops": peak}
-    print(f"{machine['cpu']}, {machine['cores']} cores; products of matrices: {peak:.0f} GFLOP/s")
-    kept: dict[str, Any] = {"machine": machine}
-    for name in options.networks:
-        batch = BATCHES[name]
-        words = [name, "--batch", str(batch)]
-        competing = {n: [COMPETING[n][0], *words, *COMPETING[n][1:]] for n in options.contenders}
-        batches = dict.fromkeys(competing, batch)
-        found = compete(competing, batches, options.rounds, options.seconds)
-        work = {n: flops_of(name, None if n == "cross-entropy" else 20) for n in competing}
-        print(
-            f"\n{name}, batch {batch}, 20 sampler steps\n\n{table(found, 'JEM', work)}", flush=True
-        )
-        kept[name] = {"batch": batch, "flops": work, "found": found}
-    for what, values in GROWTH.items() if options.growth else ():
-        settings = {f"{what} {v}": {"batch": 32, "steps": 20, what: v} for v in values}
-        competing = {
-            n: ["JEM", "WRN-10-2", *(w for k, v in s.items() for w in (f"--{k}", str(v)))]
-            for n, s in settings.items()
-        }
-        batches = {n: s["batch"] for n, s in settings.items()}
-        found = compete(competing, batches, 3, options.seconds)
-        work = {n: flops_of("WRN-10-2", s["steps"]) for n, s in settings.items()}
-        print(f"\nJEM, WRN-10-2, by {what}\n\n{table(found, next(iter(found)), work)}", flush=True)
-        kept[f"growth by {what}"] = found
+    print(f"{machine['cpu']}, {machine['cores']} cores; matrix products: {peak:.0f} GFLOP/s")
+    report: dict[str, Any] = {"machine": machine}
+    for network in options.networks:
+        report[network] = compare(network, options)
+    for flag, values in GROWTH.items() if options.growth else ():
+        report[f"growth by {flag}"] = measure_growth(flag, values, options.seconds)
     options.json.parent.mkdir(parents=True, exist_ok=True)
-    options.json.write_text(json.dumps(kept, indent=1) + "\n")
+    options.json.write_text(json.dumps(report, indent=1) + "\n")
     print(f"\nWrote {options.json}")
 
 

@@ -1,4 +1,4 @@
-"""Turn a classifier that is already trained into a JEM, keeping what it knows.
+"""Turn a trained classifier into a JEM, and keep its accuracy.
 
 python examples/convert_classifier.py
 """
@@ -30,12 +30,12 @@ def report(name: str, model: jem_tf.JEM) -> None:
     print(f"{name}: accuracy {accuracy:.3f}, AUROC against natural patches {auroc:.3f}")
 
 
-# The layers before the softmax are a JEM that has not learned its density yet...
+# The layers before the softmax are a JEM that has not learned its density.
 model = jem_tf.JEM(logits, sampler=jem_tf.SGLD(steps=10))
 model.adapt(x)
 report("classifier", model)
 
-# ...which a few epochs at a low learning rate teach it.
+# A few epochs at a low learning rate train the density.
 model.compile(
     keras.optimizers.Adam(5e-4, clipnorm=1.0, use_ema=True, ema_momentum=0.98),
     metrics=["accuracy"],

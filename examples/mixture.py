@@ -1,11 +1,11 @@
-"""A mixture of Gaussians written as an energy-based model, beside its closed form.
+"""A mixture of Gaussians as an energy-based model, compared with its closed form.
 
     python examples/mixture.py
 
-A classifier whose logits are log(share_k) + log N(x; mean_k, covariance_k), but for a constant, is
-a mixture of Gaussians: p(x | y = k) is the Gaussian k, p(x) is the mixture. The network below has
-such logits, and learns means, precisions and shares from data as any other network does. Its
-energies are then compared with densities that SciPy computes from what was learned.
+A classifier with the logits log(share_k) + log N(x; mean_k, covariance_k) + constant is a mixture
+of Gaussians: p(x | y = k) is the Gaussian k, and p(x) is the mixture. The network below has such
+logits, and learns means, precisions and shares by gradient descent. Its energies are then compared
+with densities that SciPy computes from the learned parameters.
 """
 
 import os
@@ -22,7 +22,7 @@ import jem_tf
 
 @keras.saving.register_keras_serializable("jem_tf_examples")
 class GaussianLogits(keras.layers.Layer):
-    """b_k - |R_k (x - m_k)|^2 / 2: the log density of a Gaussian with precision R'R, and its Z."""
+    """b_k - |R_k (x - m_k)|^2 / 2: the log density of a Gaussian with precision R'R, plus log Z."""
 
     def __init__(self, classes, **kwargs):
         super().__init__(**kwargs)
@@ -37,14 +37,14 @@ class GaussianLogits(keras.layers.Layer):
         self.bias = self.add_weight(shape=(self.classes,), initializer="zeros")
 
     def call(self, x):
-        away = ops.einsum("kij,nkj->nki", self.root, x[:, None] - self.mean)
-        return self.bias - ops.sum(ops.square(away), -1) / 2
+        offset = ops.einsum("kij,nkj->nki", self.root, x[:, None] - self.mean)
+        return self.bias - ops.sum(ops.square(offset), -1) / 2
 
     def closed_form(self):
-        """Shares and distributions, by SciPy, of what has been learned."""
+        """Return the learned shares and Gaussians, computed by SciPy."""
         mean, root, bias = (np.asarray(w, np.float64) for w in (self.mean, self.root, self.bias))
         parts = [multivariate_normal(m, np.linalg.inv(r.T @ r)) for m, r in zip(mean, root)]
-        # The peak of a part's density is exp(b_k) times its share: log share = b_k - log N(m; m).
+        # At the mean of a part, share * density is exp(b_k): log share = b_k - log N(m; m).
         share = np.exp(bias - [part.logpdf(m) for part, m in zip(parts, mean)])
         return share, parts
 

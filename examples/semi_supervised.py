@@ -1,9 +1,9 @@
-"""Ten labels a class: what digits without labels are worth.
+"""Semi-supervised training: ten labels per class, and the other digits without labels.
 
 python examples/semi_supervised.py [--seeds 5] [--labels 10] [--objective joint]
 
-A classifier learns from the labelled rows alone; JEM from the same, and from all other training
-rows, marked -1. Both have the same network, optimizer, noise and number of steps.
+A classifier learns from the labelled rows only. A JEM learns from the same rows, and from all other
+training rows with the label -1. Both have the same network, optimizer, noise and number of steps.
 """
 
 import argparse
@@ -19,7 +19,7 @@ BATCH, STEPS = 64, 1500
 
 
 def accuracy(objective: str, x: np.ndarray, y: np.ndarray, seed: int) -> float:
-    """In percent, on the test rows, after training on `x` with labels `y`."""
+    """Return the test accuracy in percent after training on `x` with labels `y`."""
     keras.utils.set_random_seed(seed)
     model = jem_tf.JEM(
         backbones.convnet(digits.shape, 10),
@@ -35,7 +35,7 @@ def accuracy(objective: str, x: np.ndarray, y: np.ndarray, seed: int) -> float:
 
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
 parser.add_argument("--seeds", type=int, default=5)
-parser.add_argument("--labels", type=int, default=10, help="of each class")
+parser.add_argument("--labels", type=int, default=10, help="labels per class")
 parser.add_argument("--objective", choices=objectives.OBJECTIVES, default="joint")
 arguments = parser.parse_args()
 
@@ -46,13 +46,17 @@ gains = []
 for seed in range(arguments.seeds):
     rng = np.random.default_rng(seed)
     chosen = [rng.choice(np.flatnonzero(y == k), arguments.labels, False) for k in range(10)]
-    known = np.isin(np.arange(len(x)), chosen)
-    few = accuracy("cross_entropy", x[known], y[known], seed)
-    # Labelled rows four times, so that every batch has some.
-    rows = np.concatenate([np.repeat(np.flatnonzero(known), 4), np.flatnonzero(~known)])
-    all_rows = accuracy(arguments.objective, x[rows], np.where(known, y, -1)[rows], seed)
-    gains.append(all_rows - few)
-    print(f"seed {seed}: labels alone {few:.1f} %, with {(~known).sum()} more {all_rows:.1f} %")
+    labelled = np.isin(np.arange(len(x)), chosen)
+    supervised = accuracy("cross_entropy", x[labelled], y[labelled], seed)
+    # Labelled rows are repeated, so that every batch has some.
+    rows = np.concatenate([np.repeat(np.flatnonzero(labelled), 4), np.flatnonzero(~labelled)])
+    partial = np.where(labelled, y, -1)
+    semi_supervised = accuracy(arguments.objective, x[rows], partial[rows], seed)
+    gains.append(semi_supervised - supervised)
+    print(
+        f"seed {seed}: labelled rows only {supervised:.1f} %, with {(~labelled).sum()} unlabelled "
+        f"rows {semi_supervised:.1f} %"
+    )
 gain, error = np.mean(gains), np.std(gains, ddof=1) / np.sqrt(len(gains))
 low, high = stats.t.interval(0.95, len(gains) - 1, gain, error)
 print(f"gain {gain:.1f} points, 95 % interval {low:.1f} to {high:.1f}")

@@ -32,7 +32,7 @@ backbone = keras.Sequential(
         keras.layers.Dense(2),
     ]
 )
-# Chains move in units of each feature's range, whatever it is.
+# Chains move in units of half the range of each feature.
 model = jem_tf.JEM(backbone, sampler=jem_tf.SGLD(20, noise=0.05), input_noise=0.05, seed=0)
 optimizer = keras.optimizers.Adam(1e-3, clipnorm=1.0, use_ema=True, ema_momentum=0.98)
 model.compile(optimizer, metrics=["accuracy"])
@@ -40,13 +40,13 @@ model.fit(x_train, y_train, batch_size=64, epochs=150, verbose=0)
 accuracy = (model.predict(x_test, verbose=0).argmax(1) == y_test).mean()
 print(f"accuracy {accuracy:.3f}")
 
-# Accidents that a pipeline in production meets, and that confidence does not notice.
+# Faults of a data pipeline that the confidence of a classifier does not show.
 area_in_other_unit = x_test.copy()
 area_in_other_unit[:, 3] /= 100
 rng = np.random.default_rng(0)
-mixed_patients = np.stack([rng.permutation(column) for column in x_test.T], axis=1)
-accidents = {"area in another unit": area_in_other_unit, "mixed-up patients": mixed_patients}
-for name, rows in accidents.items():
+mixed_rows = np.stack([rng.permutation(column) for column in x_test.T], axis=1)
+faults = {"area in another unit": area_in_other_unit, "mixed-up patients": mixed_rows}
+for name, rows in faults.items():
     for kind in ("gradient_norm", "log_density", "max_probability"):
         scores = [*model.ood_score(x_test, kind), *model.ood_score(rows, kind)]
         auroc = roc_auc_score(np.repeat([1, 0], len(x_test)), scores)

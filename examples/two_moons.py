@@ -1,4 +1,4 @@
-"""Two moons, and the density that a JEM learns of them, as a picture.
+"""Two moons: a picture of the density that a JEM learns.
 
 python examples/two_moons.py [two_moons.png]
 """
@@ -24,8 +24,7 @@ for _ in range(3):
     hidden = keras.layers.Dense(128, activation="silu")(hidden)
 backbone = keras.Model(inputs, keras.layers.Dense(2)(hidden))
 
-# MALA samples the density itself, which a picture of it needs; SGLD with its small noise
-# sharpens it.
+# MALA samples the density itself. SGLD with its small noise samples a sharpened one.
 model = jem_tf.JEM(backbone, sampler=jem_tf.MALA(20, 3e-3), input_noise=0.0, seed=0)
 model.adapt(x)
 model.compile(

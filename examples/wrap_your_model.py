@@ -15,7 +15,7 @@ images, labels = load_digits(return_X_y=True)
 x = (images.reshape(-1, 8, 8, 1) / 8 - 1).astype("float32")
 x_train, x_test, y_train, y_test = train_test_split(x, labels, test_size=0.2, random_state=0)
 
-# Your network, as it was, but for the softmax: it must end in logits.
+# Your network, without the softmax: it must end in logits.
 backbone = keras.Sequential(
     [
         keras.Input((8, 8, 1)),
@@ -27,7 +27,7 @@ backbone = keras.Sequential(
 )
 
 model = jem_tf.JEM(backbone, sampler=jem_tf.SGLD(steps=10))
-model.compile(  # no loss: JEM has its own; averaged weights suit its noisy gradients
+model.compile(  # no loss: JEM has its own. Averaged weights: its gradients are noisy
     keras.optimizers.Adam(1e-3, use_ema=True, ema_momentum=0.98), metrics=["accuracy"]
 )
 model.fit(x_train, y_train, batch_size=64, epochs=30, validation_data=(x_test, y_test), verbose=2)
