@@ -100,7 +100,7 @@ def main() -> None:
         before, after = independent["seconds"], result["seconds"]
         rows.append({"workers": workers, "independent": before, "as_workers": after})
         print(
-            f"{workers} processes: {1e3 * before:.0f} ms per step independent, "
+            f"processes {workers}: {1e3 * before:.0f} ms per step independent, "
             f"{1e3 * after:.0f} ms as workers, exchange {1e3 * (after - before):.0f} ms "
             f"({100 * (after - before) / before:.0f} %); {result['weights']} weights",
             flush=True,
