@@ -17,9 +17,10 @@ import pytest
 import jem_tf
 from jem_tf import callbacks, data, evaluation, objectives, sampling, training
 from jem_tf.training import recipes
-from tests.docs.pages import ROOT
-from tests.docs.provided import PROVIDED_TO_DOCSTRINGS
-from tests.docs.test_examples import undefined_names
+
+from .pages import ROOT
+from .provided import PROVIDED_TO_DOCSTRINGS
+from .test_examples import undefined_names
 
 NOT_RUN = {
     "side_by_side": "would change the threads of other tests",

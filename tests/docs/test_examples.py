@@ -9,8 +9,8 @@ import builtins
 
 import pytest
 
-from tests.docs.pages import DOCS, PYTHON_PAGES, ROOT, name_of, read_blocks
-from tests.docs.provided import PROVIDED
+from .pages import DOCS, PYTHON_PAGES, ROOT, name_of, read_blocks
+from .provided import PROVIDED
 
 
 @pytest.mark.parametrize("page", PYTHON_PAGES, ids=name_of)

@@ -19,7 +19,8 @@ from jem_tf.saved_model.fitted import Calibration
 from jem_tf.saved_model.signatures import Signatures
 from jem_tf.training import run_directory
 from jem_tf_cli.parser import make_parser
-from tests.docs.pages import ALL_PAGES, DOCS, ROOT, name_of, read_blocks
+
+from .pages import ALL_PAGES, DOCS, ROOT, name_of, read_blocks
 
 API = DOCS / "reference" / "api"
 
