@@ -73,7 +73,7 @@ lint: $(STAMP) ## ruff, mypy, and the layers of the package (import-linter)
 	@touch $@
 
 docs: .venv/.docs ## build the documentation into site/; a broken link or a warning is an error
-	$(BIN)/mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 format: $(STAMP) ## format the code with ruff
 	$(BIN)/ruff check --fix .

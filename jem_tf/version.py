@@ -1,3 +1,3 @@
 """The version, apart from the package so that it can be read without importing TensorFlow."""
 
-VERSION = "0.1.0"
+VERSION = "0.2.0.dev0"

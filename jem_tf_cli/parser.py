@@ -147,7 +147,10 @@ def _add_evaluate(commands: Commands) -> None:
         help="linf, l2, boundary, pointwise (default: all of them), or none",
     )
     parser.add_argument(
-        "--budget", default="quick", help="quick (default: minutes) or full (more rows, stronger)"
+        "--budget",
+        default="quick",
+        help="quick (default: minutes), full (more rows, stronger attacks), published (full, with "
+        "10 000 samples)",
     )
     parser.add_argument("--out", type=Path, help="directory of the report (default: MODEL/report)")
     add_test_data(parser)

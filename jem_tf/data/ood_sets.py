@@ -54,7 +54,7 @@ def load(
         else None
     )
     try:
-        other = sources.load(name, data_dir, size).arrays("test", n)[0]
+        other = sources.load(name, data_dir, size, labelled=False).arrays("test", n)[0]
     except sources.UnknownDataset as error:
         raise sources.UnknownDataset(name, SYNTHETIC) from error
     if other.shape[1:] != like.shape and not resize:

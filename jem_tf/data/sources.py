@@ -23,13 +23,20 @@ IMAGE_SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".png")
 PIXEL_RANGE = (-1.0, 1.0)  # black and white
 
 
-def load(name: str, data_dir: str | None = None, image_size: int | None = None) -> Dataset:
+def load(
+    name: str,
+    data_dir: str | None = None,
+    image_size: int | None = None,
+    labelled: bool = True,
+) -> Dataset:
     """Load the data set `name`.
 
     `name` is "digits" (8x8, comes with scikit-learn), the path of an `.npz` file, of a folder
     with a folder of images for each class, or any image-classification set of TensorFlow
     Datasets, which is read from `data_dir` or TFDS_DATA_DIR, or downloaded there. `image_size`
     resizes images of folders and of TensorFlow Datasets, and is required if they differ in size.
+    With `labelled=False`, a set of TensorFlow Datasets may have no classes, such as `celeb_a`; its
+    rows then have the label -1.
     """
     path = Path(name)
     if not resizes(name):
@@ -42,7 +49,7 @@ def load(name: str, data_dir: str | None = None, image_size: int | None = None) 
         raise ValueError(
             f"A data set file must be a folder of images by class, or .npz. Received: {name!r}"
         )
-    return _tfds(name, data_dir, image_size)
+    return _tfds(name, data_dir, image_size, labelled)
 
 
 def resizes(name: str) -> bool:
@@ -178,8 +185,11 @@ def class_names(name: str, data_dir: str | None = None) -> tuple[str, ...]:
     return tuple(_tfds_builder(name, data_dir)[2].names)
 
 
-def _tfds_builder(name: str, data_dir: str | None) -> tuple[Any, Any, Any]:
-    """The TensorFlow Datasets builder of `name`, and its image and label features."""
+def _tfds_builder(
+    name: str, data_dir: str | None, labelled: bool = True
+) -> tuple[Any, tuple[str, Any], Any]:
+    """The TensorFlow Datasets builder of `name`, the key and feature of its images, and its label
+    feature; without a label feature only if not `labelled`."""
     import tensorflow_datasets as tfds
 
     data_dir = data_dir or os.environ.get("TFDS_DATA_DIR")
@@ -187,16 +197,21 @@ def _tfds_builder(name: str, data_dir: str | None) -> tuple[Any, Any, Any]:
         builder = tfds.builder(name, data_dir=data_dir)
     except (tfds.core.DatasetNotFoundError, ValueError) as error:  # unknown, or not a valid name
         raise UnknownDataset(name) from error
-    features = [builder.info.features[key] for key in builder.info.supervised_keys or ()]
-    if [type(f) for f in features] != [tfds.features.Image, tfds.features.ClassLabel]:
+    features = builder.info.features
+    keys: tuple[Any, ...] = builder.info.supervised_keys or ()
+    kinds = [type(features[key]) for key in keys]
+    if kinds == [tfds.features.Image, tfds.features.ClassLabel]:
+        return builder, (keys[0], features[keys[0]]), features[keys[1]]
+    images = [(key, f) for key, f in features.items() if type(f) is tfds.features.Image]
+    if labelled or len(images) != 1:
         raise ValueError(f"Data set {name!r} is not for image classification.")
-    return builder, *features
+    return builder, images[0], None
 
 
-def _tfds(name: str, data_dir: str | None, image_size: int | None) -> Dataset:
+def _tfds(name: str, data_dir: str | None, image_size: int | None, labelled: bool) -> Dataset:
     import tensorflow_datasets as tfds
 
-    builder, image, label = _tfds_builder(name, data_dir)
+    builder, (key, image), label = _tfds_builder(name, data_dir, labelled)
     builder.download_and_prepare()
     shape = image.shape
     if image_size is not None:
@@ -209,7 +224,11 @@ def _tfds(name: str, data_dir: str | None, image_size: int | None) -> Dataset:
 
     def rows(split: str) -> tf.data.Dataset:
         config = tfds.ReadConfig(try_autocache=False)
-        examples = builder.as_dataset(split=split, as_supervised=True, read_config=config)
+        if label is None:
+            examples = builder.as_dataset(split=split, read_config=config)
+            examples = examples.map(lambda row: (row[key], tf.constant(-1, tf.int64)))
+        else:
+            examples = builder.as_dataset(split=split, as_supervised=True, read_config=config)
         return examples.map(prepare, tf.data.AUTOTUNE)
 
     splits = builder.info.splits
@@ -218,7 +237,8 @@ def _tfds(name: str, data_dir: str | None, image_size: int | None) -> Dataset:
     else:  # usable as an out-of-distribution set only
         test = rows("test" if "test" in splits else next(iter(splits)))
         train = validation = test.take(0)
-    return Dataset(name, train, validation, test, tuple(label.names), tuple(shape), PIXEL_RANGE)
+    names = () if label is None else tuple(label.names)
+    return Dataset(name, train, validation, test, names, tuple(shape), PIXEL_RANGE)
 
 
 def _tfds_splits(splits: Any) -> tuple[str, str, str]:

@@ -3,7 +3,7 @@
 Not here: what is done with it (`parts/`).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from jem_tf.evaluation.measures.features import TRAINING_ROWS
 from jem_tf.evaluation.measures.robustness import WHITE_BOX
@@ -57,3 +57,5 @@ BUDGETS = {
         feature_rows=10_000,
     ),
 }
+# Published Inception scores and Fréchet distances need ten thousand samples or more.
+BUDGETS["published"] = replace(BUDGETS["full"], samples_per_class=1_000, max_samples=10_000)

@@ -41,7 +41,8 @@ def before_fit(
             x, batch_size, options.get("steps_per_epoch"), options.get("validation_split", 0.0)
         )
         epochs_left = epochs - options.get("initial_epoch", 0)
-        _fill_buffer(model, batch, None if per_epoch is None else per_epoch * epochs_left)
+        steps = None if per_epoch is None else per_epoch * epochs_left
+        _fill_buffer(model, batch, steps, class_shares(summary, model.num_classes))
     model.buffer.check_capacity(batch)
     return x
 
@@ -83,11 +84,18 @@ def suitable_step_size(model: Any) -> float:
     return model.chains.suitable_step_size(model.start, seed)
 
 
-def _fill_buffer(model: Any, batch: int, steps: int | None) -> None:
+def class_shares(summary: inputs.Summary, classes: int) -> np.ndarray:
+    """The share of each class in the labelled rows; equal shares if there are none."""
+    if summary.y is None:
+        return np.full(classes, 1.0 / classes)
+    return np.bincount(summary.y[summary.y >= 0], minlength=classes) / (summary.y >= 0).sum()
+
+
+def _fill_buffer(model: Any, batch: int, steps: int | None, shares: np.ndarray) -> None:
     """Fill the buffers for `steps` steps of `batch` on a replica; choose the step size."""
     with model.distribute_strategy.scope():
         seed = tf.constant([model.seed, FILL_PURPOSE])
-        model.buffer.initialise(model.start, seed, batch, steps, model.num_classes)
+        model.buffer.initialise(model.start, seed, batch, steps, shares)
     if model.sampler.tunes:
         choose_step_size(model)
     model.forget_traces()

@@ -104,11 +104,11 @@ class JEM(EnergyModel):
         batch = self._unpack(data)  # (x, y)
         *seeds, noise_seed = self._seeds(3)
         noise = tf.random.stateless_normal(tf.shape(batch.x), noise_seed)
-        x = batch.x + self.input_noise * self.input_range.scale * noise
+        batch = batch._replace(x=batch.x + self.input_noise * self.input_range.scale * noise)
         with winograd.faster(self.backbone):
             negatives = self.objective.negatives(self, batch, seeds)  # x̂_0 from B, then x̂_η
             with tf.GradientTape() as tape:
-                terms = self.objective.loss(self, batch, x, negatives)  # L_clf + L_gen
+                terms = self.objective.loss(self, batch, batch.x, negatives)  # L_clf + L_gen
                 loss = self.optimizer.scale_loss(terms.loss)
         gradients = tape.gradient(loss, self.trainable_weights)
         gradients, norm = self.health.make_finite(gradients, self.optimizer)
@@ -123,7 +123,8 @@ class JEM(EnergyModel):
         """The same losses and metrics, of data that is not learned from."""
         batch = self._unpack(data)
         results = self._results(batch, self.objective.test(self, batch))
-        training_only = self.sampler.diagnostics
+        training_only = {*self.sampler.diagnostics, *self.objective.logged}
+        training_only -= set(self.objective.logged_in_test)
         return self.shape_logs({k: v for k, v in results.items() if k not in training_only})
 
     def classifier_logits(self, x: tf.Tensor) -> tf.Tensor:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from jem_tf._tf.replicas import mean_share
 from jem_tf.checks import check_known
 from jem_tf.objectives.base import Batch, Objective, Terms
 from jem_tf.objectives.cross_entropy import CrossEntropy
@@ -52,4 +53,5 @@ __all__ = [
     "Objective",
     "Terms",
     "get",
+    "mean_share",
 ]

@@ -22,7 +22,7 @@ from jem_tf.sampling import ChainStart, InputRange, ReplayBuffer, Sampler
 class Batch(NamedTuple):
     """A batch as losses need it; `y` keeps the form that the user gave, for metrics."""
 
-    x: tf.Tensor
+    x: tf.Tensor  # with the input noise of training
     y: tf.Tensor
     targets: tf.Tensor  # [batch, classes], zero for unlabelled rows
     labelled: tf.Tensor  # [batch], 1.0 or 0.0
@@ -103,6 +103,7 @@ class Objective(State):
     """
 
     logged: tuple[str, ...] = ()  # means that `loss` logs beside `classification_loss`
+    logged_in_test: tuple[str, ...] = ()  # those of them that `test` logs as well
     uses_chains = False  # whether training runs chains, whose health can be watched
     normalised = False  # whether `log_z` is known
     by_class = False  # whether chains belong to classes

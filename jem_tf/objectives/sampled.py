@@ -48,6 +48,7 @@ class SampledObjective(Objective):
 
     uses_chains = True
     logged = ("generative_loss", "energy_data", "energy_samples")
+    logged_in_test = logged
     classifies = True  # whether -log p(y | x) is part of the loss
     by_class = False  # whether p(x | y) is learned, by chains that belong to classes
 

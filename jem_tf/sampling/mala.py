@@ -54,6 +54,8 @@ class MALA(Sampler):
 
         def body(index: tf.Tensor, x: tf.Tensor, results: Any, accepted: tf.Tensor) -> Any:
             step_seed = fold_in(seed, index)
+            if callable(self.step_size):  # the results hold the drift of the previous step size
+                results = kernel(index).bootstrap_results(x)
             x, results = kernel(index).one_step(x, results, seed=step_seed)
             share = tf.reduce_mean(tf.cast(results.is_accepted, tf.float32))
             return index + 1, x, results, accepted + share

@@ -43,7 +43,7 @@ class ReplayBuffer(State):
         capacity: slots on each replica. None chooses a capacity such that each slot is drawn
             about 200 times during training, at most 10 000.
         reinit_probability: the probability that a drawn chain is restarted.
-        per_class: give each slot a class, in equal shares.
+        per_class: give each slot a class, in the shares of the data.
     """
 
     per_replica = ("chains", "age", "labels")
@@ -73,16 +73,23 @@ class ReplayBuffer(State):
         return "chains" in self
 
     def initialise(
-        self, start: ChainStart, seed: tf.Tensor, batch: int, steps: int | None, classes: int
+        self,
+        start: ChainStart,
+        seed: tf.Tensor,
+        batch: int,
+        steps: int | None,
+        class_shares: np.ndarray,
     ) -> None:
         """Fill the buffer of every replica from `start`.
 
         The training will draw `batch` chains in each of `steps` steps, or of an unknown number.
+        With `per_class`, slots have classes in the shares of the data, `class_shares`: uniform
+        classes would leave a constant gradient 1/K - p(y) on the biases of the outputs.
         """
         capacity = self.capacity or capacity_for(steps, batch)
         replicas = tf.distribute.get_strategy().num_replicas_in_sync
         shape = (replicas, capacity)
-        labels = np.broadcast_to(np.arange(capacity, dtype=np.int32) % classes, shape)
+        labels = np.broadcast_to(proportional_labels(capacity, class_shares), shape)
 
         def draw(replica: int, chunk: int, rows: int) -> tf.Tensor:
             replica_seed = fold_in(seed, replica)
@@ -165,6 +172,17 @@ class ReplayBuffer(State):
             "reinit_probability": self.reinit_probability,
             "per_class": self.per_class,
         }
+
+
+def proportional_labels(count: int, shares: np.ndarray) -> np.ndarray:
+    """`count` labels whose numbers are proportional to `shares`, spread evenly; int32."""
+    exact = count * np.asarray(shares, np.float64) / np.sum(shares)
+    numbers = exact.astype(int)
+    largest = np.argsort(-(exact - numbers), kind="stable")  # the largest remainders
+    numbers[largest[: count - numbers.sum()]] += 1
+    labels = np.repeat(np.arange(len(numbers), dtype=np.int32), numbers)
+    places = np.concatenate([(np.arange(n) + 0.5) / n for n in numbers if n])
+    return labels[np.argsort(places, kind="stable")]
 
 
 def capacity_for(steps: int | None, batch: int) -> int:

@@ -85,6 +85,8 @@ class Recipe:
             options = {"weight": self.generative_weight, "lag": self.lag}
             if self.energy_penalty > 0:
                 options["energy_penalty"] = self.energy_penalty
+        if name == "igebm":  # the data of a run has labels
+            options["conditional"] = True
         return objectives.get(name, **options)
 
     @property

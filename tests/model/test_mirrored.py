@@ -42,7 +42,8 @@ def test_two_replicas_make_the_update_of_one_device(mirrored, make_model, blobs)
                 optimizer=keras.optimizers.SGD(0.1),
             )
             model.adapt(x)
-            model.buffer.initialise(model.start, tf.constant([0, 0]), 40 // replicas, 3, 3)
+            seed = tf.constant([0, 0])
+            model.buffer.initialise(model.start, seed, 40 // replicas, 3, np.ones(3))
         starts = np.linspace(0, 4, 80).reshape(replicas, -1, 2).astype(np.float32)
         model.buffer.assign(chains=starts)
         history = model.fit(x, y, batch_size=40, epochs=3, shuffle=False, verbose=0).history

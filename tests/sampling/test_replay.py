@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from jem_tf import ReplayBuffer, Uniform
-from jem_tf.sampling.replay import capacity_for
+from jem_tf.sampling.replay import capacity_for, proportional_labels
 
 SEED = tf.constant([1, 2])
 
@@ -23,7 +23,7 @@ def start():
 
 def filled_buffer(start, batch=8, steps=None, classes=3, **options):
     buffer = ReplayBuffer(**options)
-    buffer.initialise(start, SEED, batch, steps, classes)
+    buffer.initialise(start, SEED, batch, steps, np.full(classes, 1 / classes))
     return buffer
 
 
@@ -131,7 +131,7 @@ def test_filling_a_buffer_allocates_no_second_copy():
     start.adapt(np.stack([-np.ones((32, 32, 3)), np.ones((32, 32, 3))]))
     start.draw(2048, SEED)
     before = reset_peak_memory()
-    buffer.initialise(start, SEED, 64, None, 10)
+    buffer.initialise(start, SEED, 64, None, np.ones(10))
     assert 234 < peak_memory() - before < 234 + 120
     draw = buffer.draw(64, start, SEED)
     buffer.write(draw, draw.x, 1)
@@ -146,3 +146,27 @@ def peak_memory():
 def reset_peak_memory():
     Path("/proc/self/clear_refs").write_text("5")  # see proc(5)
     return peak_memory()
+
+
+def test_labels_of_chains_have_the_shares_of_the_data(make_model, blobs):
+    """Uniform labels would leave a gradient of 1/K - p(y) on the bias of each output."""
+    x, y = blobs
+    kept = np.flatnonzero((y != 0) | (np.arange(len(y)) % 9 == 0))  # class 0 is rare
+    model = make_model(objective="factored")
+    model.fit(x[kept], y[kept], batch_size=50, epochs=1, verbose=0)
+    shares = np.bincount(y[kept], minlength=3) / len(kept)
+    labels = model.buffer.arrays()["labels"][0]
+    assert shares[0] < 0.2
+    np.testing.assert_allclose(
+        np.bincount(labels, minlength=3) / len(labels), shares, atol=1 / len(labels)
+    )
+
+
+def test_proportional_labels_are_exact_and_spread_evenly():
+    assert proportional_labels(7, np.ones(3)).tolist() == [0, 1, 2, 0, 1, 2, 0]
+    assert np.bincount(proportional_labels(10, np.array([0.8, 0.15, 0.05]))).tolist() == [8, 2]
+    assert np.bincount(proportional_labels(1000, np.array([3, 1, 0])), minlength=3).tolist() == [
+        750,
+        250,
+        0,
+    ]
