@@ -8,17 +8,17 @@ import time
 
 import numpy as np
 import pytest
+from helpers import assert_same_weights
 
-from jem_tf.training import run_directory as runs
+import jem_tf
 
-COMMAND = [sys.executable, "-c", "import sys; from jem_tf.cli import main; sys.exit(main())"]
 pytestmark = pytest.mark.slow
 
 
-def start(out, *more):
-    flags = ["--save-seconds", "0.5", "--resume", *more]
+def start(out):
+    flags = ["--save-seconds", "0.5", "--resume"]
     return subprocess.Popen(
-        [*COMMAND, "train", "digits", "--out", str(out), *flags],
+        [sys.executable, "-m", "jem_tf_cli", "train", "digits", "--out", str(out), *flags],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
@@ -33,29 +33,28 @@ def finish(out):
     process = start(out)
     error = process.communicate(timeout=900)[1]
     assert process.returncode == 0, error
-    return runs.load(out)
+    return jem_tf.load(out)
 
 
-def same(one, other):
-    for a, b in zip(one.get_weights(), other.get_weights(), strict=True):
-        np.testing.assert_array_equal(a, b)
-    for part in ("buffer", "progress"):
-        mine, theirs = (getattr(model, part).arrays() for model in (one, other))
-        assert mine.keys() == theirs.keys()
-        for name in mine:
-            np.testing.assert_array_equal(mine[name], theirs[name])
+def assert_same_models(model, other):
+    assert_same_weights(model, other)
+    for part in ("buffer", "progress", "input_range"):
+        arrays, expected = (getattr(m, part).arrays() for m in (model, other))
+        assert arrays.keys() == expected.keys()
+        for name in arrays:
+            np.testing.assert_array_equal(arrays[name], expected[name])
 
 
 @pytest.fixture(scope="module")
-def straight(tmp_path_factory):
-    """The run that was never stopped."""
-    out = tmp_path_factory.mktemp("runs") / "straight"
+def uninterrupted(tmp_path_factory):
+    """The model and the log of a run without interruption."""
+    out = tmp_path_factory.mktemp("runs") / "uninterrupted"
     return finish(out), (out / "log.csv").read_text()
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_ten_kills_change_nothing(number, straight, tmp_path):
-    """Also in the middle of saving: no checkpoint is ever half there."""
+def test_ten_kills_change_nothing(number, uninterrupted, tmp_path):
+    """Also while a checkpoint is written: it is complete or absent."""
     rng = random.Random(0)
     out = tmp_path / "killed"
     for kill in range(10):
@@ -68,6 +67,6 @@ def test_ten_kills_change_nothing(number, straight, tmp_path):
         process.send_signal(number)
         process.communicate(timeout=60)
         assert process.returncode == (-9 if number == signal.SIGKILL else 143)
-    model, log = straight
-    same(finish(out), model)
+    model, log = uninterrupted
+    assert_same_models(finish(out), model)
     assert (out / "log.csv").read_text() == log

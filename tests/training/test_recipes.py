@@ -1,0 +1,115 @@
+"""Recipes: learning rates against their formulas, and the models and settings they make."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+import jem_tf
+from jem_tf import data
+from jem_tf._tf.private import learning_rate
+from jem_tf.objectives import HDGE, IGEBM, Factored
+from jem_tf.training import recipes
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return data.load("digits")
+
+
+def rates(recipe, steps_per_epoch, steps):
+    schedule = learning_rate(recipe.optimizer(steps_per_epoch))
+    return [float(schedule(step)) for step in steps]
+
+
+def test_a_rate_with_warmup_rises_and_falls_to_a_fifth():
+    recipe = recipes.Recipe("", "mlp", epochs=2, learning_rate=1e-3, warmup=100)
+    expected = [0.0, 5e-4, 1e-3, 6e-4, 2e-4]
+    assert rates(recipe, 500, (0, 50, 100, 550, 1000)) == pytest.approx(expected)
+
+
+def test_the_rate_of_the_paper_rises_for_1000_steps_and_drops_three_times():
+    steps = (0, 500, 1000, 782 * 60, 782 * 60 + 1, 782 * 120 + 1, 782 * 180 + 1)
+    expected = [0.0, 5e-5, 1e-4, 1e-4, 3e-5, 9e-6, 2.7e-6]
+    assert rates(recipes.get("cifar10"), 782, steps) == pytest.approx(expected)
+
+
+def test_an_optimizer_clips_and_averages():
+    recipe = recipes.Recipe("", "mlp", clip_norm=0.5, ema=0.9)
+    optimizer = recipe.optimizer(10)
+    assert (optimizer.clipnorm, optimizer.use_ema, optimizer.ema_momentum) == (0.5, True, 0.9)
+    assert not dataclasses.replace(recipe, ema=None).optimizer(10).use_ema
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "recipe"),
+    [
+        ("cifar100", (32, 32, 3), "cifar100"),
+        ("svhn_cropped", (32, 32, 3), "svhn"),
+        ("emnist", (28, 28, 1), "image"),
+        ("table", (3,), "tabular"),
+    ],
+)
+def test_data_sets_have_a_default_recipe(name, shape, recipe, digits):
+    dataset = dataclasses.replace(digits, name=name, shape=shape)
+    assert recipes.default_for(dataset) == recipe
+
+
+def test_svhn_is_cropped_and_not_flipped():
+    assert recipes.get("svhn").augments_rows == "crop"
+    assert recipes.get("cifar10").augments_rows is True
+
+
+def test_the_fast_recipe_keeps_the_life_of_chains():
+    slow, fast = recipes.get("image"), recipes.get("image_fast")
+    assert fast.steps == 4
+    assert fast.steps / fast.reinit_probability == slow.steps / slow.reinit_probability == 400
+
+
+def test_a_model_has_the_settings_of_its_recipe(digits):
+    recipe = dataclasses.replace(
+        recipes.get("digits"), steps=7, step_size=0.5, clip=0.1, capacity=99, lag=3.0
+    )
+    model = recipe.model(digits, seed=5)
+    sampler = model.sampler
+    assert (sampler.steps, sampler.step_size, sampler.noise, sampler.clip) == (7, 0.5, 0.02, 0.1)
+    assert (model.buffer.capacity, model.buffer.reinit_probability) == (99, 0.05)
+    assert (model.objective.weight, model.objective.lag) == (1.0, 3.0)
+    assert (model.seed, model.input_noise, model.num_classes) == (5, 0.05, 10)
+    assert model.one_pass and type(model.start) is jem_tf.Uniform
+    assert recipe.model(digits, objective="cross_entropy").input_noise == 0.0
+
+
+def test_objectives_with_chains_get_the_settings_of_the_recipe():
+    recipe = dataclasses.replace(recipes.get("fashion_mnist"), energy_penalty=0.3)
+    factored = recipe.objective("factored")
+    assert type(factored) is Factored and (factored.weight, factored.lag) == (0.2, 20.0)
+    assert factored.energy_penalty == 0.3
+    default = recipes.get("fashion_mnist").objective("igebm").energy_penalty
+    assert default == IGEBM().energy_penalty > 0
+    assert type(recipe.objective("hdge")) is HDGE
+
+
+def test_a_recipe_can_augment_for_the_classifier_only(digits):
+    recipe = dataclasses.replace(recipes.get("digits"), augment="classifier", start="mixture")
+    model = recipe.model(digits, seed=0)
+    assert recipe.augments_rows is False
+    x = digits.arrays("test", 50)[0]
+    augmented = model.augmentation(x, training=True).numpy()
+    assert augmented.shape == x.shape and not np.allclose(augmented, x)
+    assert x.min() <= augmented.min() and augmented.max() <= x.max()
+    assert isinstance(model.start, jem_tf.GaussianMixture) and not model.one_pass
+
+
+@pytest.mark.parametrize("field", ["start", "augment"])
+def test_errors_quote_wrong_words(field, digits):
+    recipe = dataclasses.replace(recipes.get("digits"), **{field: "mixtrue"})
+    with pytest.raises(ValueError, match="mixtrue"):
+        recipe.model(digits)
+
+
+def test_unknown_recipes_and_objectives_suggest_similar_ones():
+    with pytest.raises(ValueError, match="Did you mean 'digits'"):
+        recipes.get("digitz")
+    with pytest.raises(ValueError, match="Did you mean 'joint'"):
+        recipes.get("digits").objective("jiont")
