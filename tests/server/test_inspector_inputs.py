@@ -94,7 +94,7 @@ def test_answers_arrive_while_drawing(page):
         new MutationObserver(() => times.push(parseFloat(latency.textContent)))
             .observe(latency, {childList: true})""")
     before = page.num_answers()
-    page.answer_after(lambda: page.draw(SCRIBBLE))
+    page.answer_after(lambda: page.draw(SCRIBBLE, milliseconds=40))
     assert page.num_answers() - before > 5 and np.median(page.run("return times")) < 150
 
 
