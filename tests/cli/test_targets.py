@@ -1,0 +1,45 @@
+"""What commands accept as a model: the data of runs and exports, and comparable models."""
+
+import json
+
+import pytest
+
+from jem_tf.cli import targets
+
+
+@pytest.fixture
+def export_of(tmp_path):
+    """A function that writes a version directory with metadata, without a model."""
+
+    def write(name, **metadata):
+        version = tmp_path / name / "1"
+        (version / "assets.extra").mkdir(parents=True)
+        (version / "saved_model.pb").touch()
+        (version / "assets.extra" / "jem.json").write_text(json.dumps(metadata))
+        return tmp_path / name
+
+    return write
+
+
+def test_data_is_that_of_the_run_or_of_the_export_or_the_named_one(trained, small, export_of):
+    assert targets.load_data(trained, None, None).name == "small"
+    assert targets.load_data(export_of("digits", data="digits"), None, None).name == "digits"
+    assert targets.load_data("grpc://host:1/model", small, None).name == "small"
+    assert targets.load_data(trained, "digits", None).name == "digits"
+
+
+def test_errors_say_which_data_is_not_known(export_of, tmp_path):
+    with pytest.raises(ValueError, match="does not name its training data: use --dataset"):
+        targets.load_data(tmp_path / "model.keras", None, None)
+    with pytest.raises(ValueError, match="trained on 'cats', which is not a known data set"):
+        targets.load_data(export_of("cats", data="cats"), None, None)
+
+
+def test_models_of_other_classes_cannot_be_compared(trained, export_of):
+    same = export_of("same", class_names=["0", "1"])
+    other = export_of("other", class_names=["x", "y"])
+    unknown = export_of("unknown")
+    targets.check_comparable(trained, same)
+    targets.check_comparable(trained, unknown)
+    with pytest.raises(ValueError, match=r"other classes \(x, y\) than .* \(0, 1\)"):
+        targets.check_comparable(trained, other)

@@ -1,0 +1,96 @@
+"""`jem-tf train`: runs that are resumed, overwritten and interrupted as the flags say."""
+
+import csv
+import json
+import os
+import signal
+import threading
+
+import pytest
+
+import jem_tf
+from jem_tf.objectives import HDGE
+from jem_tf_cli import main
+
+QUICK = ["--batch-size", "60", "--steps", "1"]
+
+
+def epochs_in_log(run):
+    with (run / "log.csv").open() as file:
+        return [row["epoch"] for row in csv.DictReader(file)]
+
+
+def test_a_run_is_overwritten_on_request_only(run, small, capsys):
+    before = (run / "model.keras").read_bytes()
+    assert main(["train", small, "--epochs", "1", "--out", str(run)]) == 2
+    assert "holds another run" in capsys.readouterr().err
+    assert (run / "model.keras").read_bytes() == before
+    flags = ["--epochs", "1", *QUICK, "--objective", "hdge", "--overwrite"]
+    assert main(["train", small, "--out", str(run), *flags]) == 0
+    assert "model.keras is ready" in capsys.readouterr().out
+    assert json.loads((run / "config.json").read_text())["objective"] == "hdge"
+    assert type(jem_tf.load(run).objective) is HDGE
+    assert epochs_in_log(run) == ["0"]
+
+
+def test_other_directories_are_not_overwritten(small, tmp_path, capsys):
+    out = tmp_path / "precious"
+    out.mkdir()
+    (out / "thesis.tex").write_text("years")
+    (out / "config.json").write_text("{}")
+    assert main(["train", small, "--out", str(out), "--overwrite"]) == 2
+    assert "not a run directory" in capsys.readouterr().err
+    assert (out / "thesis.tex").read_text() == "years"
+
+
+def test_a_run_is_resumed_with_its_own_settings_only(run, capsys):
+    """A finished run is not changed. Other settings raise, unless they are forced."""
+    before = (run / "model.keras").read_bytes()
+    assert main(["train", "--resume", str(run)]) == 0
+    assert (run / "model.keras").read_bytes() == before
+    assert main(["train", "--resume", str(run), "--epochs", "3", "--seed", "5"]) == 2
+    error = capsys.readouterr().err
+    assert "recipe epochs was 2 and is 3" in error and "seed was 0 and is 5" in error
+    assert main(["train", "digits", "--out", str(run), "--resume"]) == 2
+    assert "data dataset was" in capsys.readouterr().err
+    assert (run / "model.keras").read_bytes() == before
+    assert main(["train", "--resume", str(run), "--epochs", "3", "--force"]) == 0
+    assert epochs_in_log(run) == ["0", "1", "2"]
+
+
+def test_resuming_needs_the_settings_of_a_run(tmp_path, capsys):
+    (tmp_path / "config.json").write_text("{}")
+    assert main(["train", "--resume", str(tmp_path)]) == 2
+    assert "not the settings of a run" in capsys.readouterr().err
+
+
+def test_ctrl_c_saves_the_model_and_prints_how_to_resume(small, tmp_path, capsys):
+    out = tmp_path / "stopped"
+    finished = threading.Event()
+
+    def interrupt_in_the_second_epoch():
+        log = out / "log.csv"
+        while not (log.is_file() and log.read_text().count("\n") > 1):
+            if finished.wait(0.05):
+                return
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt_in_the_second_epoch)
+    thread.start()
+    try:
+        code = main(["train", small, "--epochs", "100000", *QUICK, "--out", str(out)])
+    finally:
+        finished.set()
+        thread.join()
+    assert code == 130
+    assert f"jem-tf train --resume {out}" in capsys.readouterr().err
+    with pytest.warns(UserWarning, match="not finished"):
+        model = jem_tf.load(out)
+    assert model.progress.number("step") > 0 and model.buffer.filled
+
+
+def test_a_malformed_tf_config_is_an_error(small, monkeypatch, capsys):
+    monkeypatch.setenv("TF_CONFIG", '{"cluster": {}}')
+    assert main(["train", small]) == 2
+    error = capsys.readouterr().err
+    assert "TF_CONFIG must be JSON" in error and "'task'" in error
