@@ -1,0 +1,129 @@
+"""Joint, factored and IGEBM: the gradient with exact samples is that of the likelihood."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from scipy.special import logsumexp
+
+import jem_tf
+from jem_tf.objectives import IGEBM, Factored, Joint
+from jem_tf.objectives.sampled import Samples
+from jem_tf.sampling.replay import Draw
+
+from .toy import (
+    CLASSES,
+    GRID,
+    batch_of,
+    draw_data,
+    integrate,
+    make_toy_model,
+    quantiles,
+    value_and_gradient,
+)
+
+
+def exact_samples(model, by_class, n=3000):
+    """Quantiles of the exact density, or of that of each class, as the ends of chains."""
+    logits = model.predict(GRID, verbose=0)
+    if not by_class:
+        x, labels = quantiles(logsumexp(logits, axis=1), n), None
+    else:
+        x = np.concatenate([quantiles(logits[:, k], n) for k in range(CLASSES)])
+        labels = tf.constant(np.repeat(np.arange(CLASSES), n).astype(np.int32))
+    slots = tf.range(len(x))
+    return Samples(tf.constant(x), Draw(tf.constant(x), slots, tf.zeros(len(x)), labels), {})
+
+
+@pytest.mark.parametrize(
+    "objective",
+    [
+        Joint(lag=1e9),
+        Factored(lag=1e9),
+        IGEBM(lag=1e9, energy_penalty=0.0),
+        IGEBM(conditional=True, lag=1e9, energy_penalty=0.0),
+    ],
+    ids=["joint", "factored", "igebm", "igebm by class"],
+)
+def test_with_exact_samples_the_gradient_is_that_of_the_likelihood(objective):
+    """3 000 quantiles as samples, against log Z integrated over the grid."""
+    model = make_toy_model(objective=objective)
+    x, y = draw_data()
+    batch = batch_of(model, x, y)
+
+    def negative_log_likelihood():
+        f, grid = model.backbone(x), model.backbone(GRID)
+        rows = tf.range(len(x))
+        f_label = tf.gather_nd(f, tf.stack([rows, tf.constant(y, tf.int32)], 1))
+        if objective.by_class:
+            return -tf.reduce_mean(f_label - tf.gather(integrate(grid), y))
+        marginal = tf.reduce_logsumexp(f, axis=1)
+        loss = -tf.reduce_mean(marginal) + integrate(tf.reduce_logsumexp(grid, axis=1))
+        return loss + tf.reduce_mean(marginal - f_label) if objective.classifies else loss
+
+    samples = exact_samples(model, objective.by_class)
+    loss = lambda: objective.loss(model, batch, batch.x, samples).loss  # noqa: E731
+    _, gradient = value_and_gradient(model, loss)
+    _, expected = value_and_gradient(model, negative_log_likelihood)
+    np.testing.assert_allclose(gradient, expected, atol=2e-3 * np.abs(expected).max())
+
+
+def test_the_penalty_is_the_mean_square_of_log_densities():
+    x, y = draw_data()
+    losses = []
+    for penalty in (0.0, 0.5):
+        keras.utils.set_random_seed(0)
+        objective = Joint(energy_penalty=penalty)
+        model = make_toy_model(objective=objective)
+        samples = exact_samples(model, by_class=False, n=50)
+        batch = batch_of(model, x, y)
+        losses.append(float(objective.loss(model, batch, batch.x, samples).loss))
+    squares = sum((model.energy(rows) ** 2).mean() for rows in (x, samples.x.numpy()))
+    assert losses[1] - losses[0] == pytest.approx(0.5 * squares, rel=1e-4)
+
+
+def test_samples_far_below_the_data_do_not_count():
+    """Full weight up to `lag` nats below the mean of the data, none from twice as far on."""
+    objective = Joint(lag=2.0)
+    model = make_toy_model(objective=objective)
+    x, y = draw_data()
+    f_data = -model.energy(x).mean()
+    points = np.array([[0.0], [-3.0], [8.0]], np.float32)
+    f = -model.energy(points)
+    trust = np.clip(2 - (f_data - f) / 2.0, 0, 1)
+    assert trust[0] == 1 and trust[2] == 0
+    samples = Samples(tf.constant(points), Draw(tf.constant(points), None, None, None), {})
+    batch = batch_of(model, x, y)
+    terms = objective.loss(model, batch, batch.x, samples)
+    logits = model.predict(x, verbose=0)
+    cross_entropy = (logsumexp(logits, axis=1) - logits[np.arange(60), y]).mean()
+    expected = cross_entropy + (trust * f).mean() - trust.mean() * f_data
+    assert float(terms.loss) == pytest.approx(expected, rel=1e-4)
+    assert float(terms.vitals["trusted"]) == pytest.approx(trust.mean(), rel=1e-4)
+
+
+@pytest.mark.slow
+def test_stuck_chains_do_not_make_the_energies_diverge(make_model, blobs):
+    """Chains that cannot move, and a loss that lowers the density where they are; no labels."""
+    x, y = blobs[0], np.full(300, -1)
+
+    def train(lag):
+        keras.utils.set_random_seed(1)
+        model = make_model(
+            sampler=jem_tf.SGLD(1, step_size=1e-9, noise=0),
+            objective=Joint(lag=lag),
+            optimizer=keras.optimizers.SGD(0.05),
+        )
+        logs = model.fit(x, y, batch_size=100, epochs=60, verbose=0).history
+        return logs["energy_samples"][-1] - logs["energy_data"][-1]
+
+    assert train(lag=1e9) > 100  # diverges, while the loss looks good
+    assert train(lag=10.0) < 20  # twice the lag, where samples no longer count
+
+
+def test_errors_quote_wrong_settings(make_model):
+    for name in ("weight", "lag", "energy_penalty"):
+        with pytest.raises(ValueError, match=f"{name}=-1"):
+            Joint(**{name: -1})
+    with pytest.raises(ValueError, match="needs chains that belong to classes"):
+        make_model(objective=Factored(), buffer=jem_tf.ReplayBuffer(64))
