@@ -1,0 +1,45 @@
+"""Calibration: temperature, threshold and quantiles that labelled data gives."""
+
+import numpy as np
+import pytest
+from scipy.optimize import brute
+from scipy.special import log_softmax
+
+from jem_tf.detection.calibration import fit_temperature
+from jem_tf.saved_model.fitted import Calibration, fit_calibration, measure
+
+
+def test_calibration_is_fitted_to_the_data(model, images):
+    calibration = fit_calibration(model, images)
+    scores = model.ood_score(images[0])
+    assert (scores < calibration.threshold).mean() == pytest.approx(0.05, abs=0.006)
+    assert calibration.quantiles[0] == scores.min() and calibration.quantiles[-1] == scores.max()
+    assert len(calibration.quantiles) == 1001
+    before, after = calibration.metrics["before"], calibration.metrics["after"]
+    assert after["nll"] <= before["nll"] and after["accuracy"] == before["accuracy"]
+
+
+def test_measures_are_those_of_the_logits_at_a_temperature(model, images):
+    x, y = images
+    logits = model.predict(x, verbose=0) / 2.0
+    result = measure(model, images, temperature=2.0)
+    assert result["rows"] == 200
+    assert result["accuracy"] == pytest.approx((logits.argmax(1) == y).mean())
+    nll = -log_softmax(logits, 1)[np.arange(200), y].mean()
+    assert result["nll"] == pytest.approx(nll, rel=1e-4)
+
+
+def test_the_temperature_has_the_best_likelihood():
+    """By a brute search. A model that doubles its logits needs twice the temperature."""
+    rng = np.random.default_rng(0)
+    logits, labels = rng.normal(size=(400, 5)) * 3, rng.integers(5, size=400)
+    labels = np.where(rng.uniform(size=400) < 0.6, logits.argmax(1), labels)
+    nll = lambda t: -log_softmax(logits / t, 1)[np.arange(400), labels].mean()  # noqa: E731
+    best = brute(lambda t: nll(t[0]), [(0.2, 10)], Ns=500)[0]
+    assert fit_temperature(logits, labels) == pytest.approx(best, rel=1e-3)
+    assert fit_temperature(2 * logits, labels) == pytest.approx(2 * best, rel=1e-3)
+
+
+def test_without_data_nothing_is_fitted(model):
+    assert fit_calibration(model, None) == Calibration()
+    assert Calibration().temperature == 1.0 and Calibration().threshold is None
