@@ -82,7 +82,7 @@ def renamed(tables, tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def inspector(digits, tables, renamed, judge, tmp_path_factory):
+def inspector_server(digits, tables, renamed, judge, tmp_path_factory):
     """A server of all these models and `judge`, which was not exported by jem_tf."""
     config = model_config(
         tmp_path_factory.mktemp("config"),
@@ -99,8 +99,8 @@ def inspector(digits, tables, renamed, judge, tmp_path_factory):
 
 
 @pytest.fixture
-def page(browser, inspector):
-    page = Page(browser, inspector.url)
+def page(browser, inspector_server):
+    page = Page(browser, inspector_server.url)
     page.errors()  # drops those of earlier pages
     yield page
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})

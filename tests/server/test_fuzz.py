@@ -3,6 +3,7 @@
 import json
 import os
 import resource
+from concurrent.futures import ThreadPoolExecutor
 
 import grpc
 import pytest
@@ -70,9 +71,12 @@ class Fuzzer:
             method(client, *arguments)
 
     def send_again(self):
-        for method, arguments in self.requests:
-            for client in self.clients:
+        def send_all(client):
+            for method, arguments in self.requests:
                 method(client, *arguments)
+
+        with ThreadPoolExecutor() as threads:
+            list(threads.map(send_all, self.clients))
 
 
 def send_rest(client, method, path, content=None, headers=None):

@@ -38,14 +38,14 @@ def test_examples_have_the_label_of_their_class(page):
     assert num_correct >= 8  # after a short training
 
 
-def test_an_uploaded_file_is_answered_as_the_server_would(page, inspector, tmp_path):
+def test_an_uploaded_file_is_answered_as_the_server_would(page, inspector_server, tmp_path):
     """The browser does not change the pixels of an image that has the model's size."""
     x, y = data.load("digits").arrays("test", 1)
     file = tmp_path / "digit.png"
     pixels = np.round((x[0] + 1) * 127.5).astype(np.uint8)
     file.write_bytes(tf.io.encode_png(pixels).numpy())
     page.answer_after(lambda: page.find("file").send_keys(str(file)))
-    with JEMClient(inspector.url, "digits") as client:
+    with JEMClient(inspector_server.url, "digits") as client:
         predictions = client.predict_images([file])
     assert page.best_class() == predictions.class_name[0] == str(y[0])
     assert float(page.text("energy")) == pytest.approx(predictions.energy[0], abs=0.006)  # rounded

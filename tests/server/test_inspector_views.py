@@ -15,16 +15,16 @@ from jem_tf.saved_model import layout
 from .inspector_page import SCRIBBLE
 
 
-def test_the_page_reconnects_to_a_server_that_restarts(page, inspector):
+def test_the_page_reconnects_to_a_server_that_restarts(page, inspector_server):
     page.answer_after(lambda: page.click("noise"))
-    inspector.stop()
+    inspector_server.stop()
     try:
         page.click("noise")
         page.wait(lambda: "does not answer" in page.text("problem"))
         assert "trying again" in page.text("connection")
         before = page.num_answers()
     finally:
-        inspector.start()
+        inspector_server.start()
     page.wait(lambda: page.num_answers() > before)
     assert "Connected" in page.text("connection") and not page.find("problem").is_displayed()
     page.errors()  # the browser itself reports connections that are refused
@@ -59,11 +59,11 @@ def test_the_same_seed_gives_the_same_dreams(page):
     assert page.errors() == []
 
 
-def test_status_shows_live_traffic_and_measurements(page, inspector):
+def test_status_shows_live_traffic_and_measurements(page, inspector_server):
     page.click("tab-status")
     page.wait(lambda: "AVAILABLE" in page.text("versions"))
     page.wait(lambda: "requests so far" in page.text("live"))
-    with JEMClient(inspector.url, "digits") as client:
+    with JEMClient(inspector_server.url, "digits") as client:
         client.predict(np.random.default_rng(0).uniform(-1, 1, (8, 8, 8, 1)))
     page.wait(lambda: page.run("return document.querySelector('#history svg') !== null"))
     for word in ("latency, p99", "rows per batch", "out of distribution"):
@@ -102,8 +102,9 @@ def test_without_calibration_nothing_is_claimed(page):
 
 def test_models_of_other_tools_have_a_status_only(page):
     page.select_model("judge")
-    assert "was not exported by jem_tf" in page.text("problem")
     page.wait(lambda: "AVAILABLE" in page.text("versions"))
+    page.wait(lambda: "requests so far" in page.text("live"))  # the message outlasts a poll
+    assert "was not exported by jem_tf" in page.text("problem")
     assert not page.find("tab-try").is_enabled()
     page.select_model("digits")
     page.click("tab-try")
@@ -145,11 +146,11 @@ def test_accessible_on_phones_and_desktops(page, width, scheme):
     assert page.errors() == []
 
 
-def test_the_page_contacts_no_other_site_and_stores_nothing(page, inspector):
+def test_the_page_contacts_no_other_site_and_stores_nothing(page, inspector_server):
     page.answer_after(lambda: page.click("noise"))
     for entry in page.browser.get_log("performance"):
         message = json.loads(entry["message"])["message"]
         if message["method"] == "Network.requestWillBeSent":
             url = message["params"]["request"]["url"]
-            assert url.startswith((inspector.url, "data:", "chrome"))
+            assert url.startswith((inspector_server.url, "data:", "chrome"))
     assert page.run("return document.cookie") == "" and page.browser.get_cookies() == []

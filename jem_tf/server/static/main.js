@@ -12,7 +12,7 @@ const TABS = ["try", "why", "dream", "status"];
 const HINT = "Draw something or choose an example.";
 const RETRY_MS = 1000; // while the server is unavailable
 const SETTLE_MS = 400; // after an answer, before it is spoken and explained
-const status = new Status((error) => showProblem(error));
+const status = new Status((error) => showProblem(error ?? unsupportedModel()));
 let served = { models: [] };
 let model = null; // {name, version, facts, examples, isImage}
 let input = null; // the values that were sent last
@@ -67,7 +67,7 @@ function selectModel(newModel) {
   status.selectModel(model, served.metrics);
   if (!facts) {
     showTab("status");
-    showProblem(new Error(`${model.name} was not exported by jem_tf: it is served, but this page cannot show it.`));
+    showProblem(unsupportedModel());
     return;
   }
   model.isImage = facts.input_shape.length === 3 && [1, 3].includes(facts.input_shape[2]);
@@ -86,6 +86,12 @@ function selectModel(newModel) {
   }
   find("answer").hidden = true;
   setVerdict(HINT, "", "");
+}
+
+/** Return the problem with a model that has a status only; null for models of jem_tf. */
+function unsupportedModel() {
+  if (model.facts) return null;
+  return new Error(`${model.name} was not exported by jem_tf: it is served, but this page cannot show it.`);
 }
 
 function valueRange(values) {
