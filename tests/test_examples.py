@@ -1,6 +1,7 @@
-"""Each example runs as its own program, and its figures show what it is about."""
+"""Each example runs, and its figures show what it is about."""
 
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ EXAMPLES = Path(__file__).parent.parent / "examples"
 
 
 def run(name, tmp_path, *arguments, timeout=240):
+    """What the example prints as a program of its own."""
     command = [sys.executable, str(EXAMPLES / f"{name}.py"), *arguments]
     result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=timeout)
     assert result.returncode == 0, result.stderr
@@ -31,7 +33,7 @@ def test_wrap_your_model(tmp_path):
 
 @pytest.mark.slow
 def test_convert_classifier(tmp_path):
-    """The density is learned, the accuracy is kept."""
+    """The density is learned, and the accuracy stays."""
     plain, jem = run("convert_classifier", tmp_path).split("JEM: ")
     assert figure(jem, "accuracy") > figure(plain, "classifier: accuracy") - 0.03
     assert figure(jem, "patches") > 0.9 > 0.8 > figure(plain, "patches")
@@ -54,11 +56,12 @@ def test_two_moons(tmp_path):
     assert (tmp_path / "moons.png").stat().st_size > 10_000
 
 
-def test_mixture(tmp_path):
+def test_mixture(capsys):
     """A mixture of Gaussians as an energy-based model is the mixture, by SciPy."""
-    text = run("mixture", tmp_path)
-    found = [float(v) for v in re.findall(r"differ from SciPy's by at most (\S+)", text)]
-    assert len(found) == 2 and max(found) < 1e-3
+    runpy.run_path(str(EXAMPLES / "mixture.py"), run_name="__main__")
+    text = capsys.readouterr().out
+    differences = [float(v) for v in re.findall(r"differ from SciPy's by at most (\S+)", text)]
+    assert len(differences) == 2 and max(differences) < 1e-3
     learned, best = map(float, re.search(r"log p\(x\) (\S+), of .* (\S+)", text).groups())
     assert learned == pytest.approx(best, abs=0.05)
     shares = re.search(r"shares (\S+) and", text)
@@ -74,7 +77,7 @@ def test_every_example_is_tested():
 
 @pytest.mark.slow
 def test_composition(tmp_path):
-    """Samples have both attributes, most of them; one model alone knows nothing of the other."""
+    """Most samples have both attributes. Samples of one model alone have the other by chance."""
     text = run("composition", tmp_path, "samples.png", timeout=900)
     shares = [float(v) for v in re.findall(r": ([\d.]+) of samples", text)]
     alone = [float(v) for v in re.findall(r"([\d.]+) by the first model alone", text)]
