@@ -1,6 +1,7 @@
 """`Dataset`: batches, epochs and arrays of its splits."""
 
 import dataclasses
+from functools import partial
 
 import numpy as np
 import pytest
@@ -43,14 +44,16 @@ def test_the_content_of_an_epoch_depends_on_its_number_only(augment, small_digit
     np.testing.assert_array_equal(*(np.bincount(order) for order in orders[:2]))
 
 
-def test_rows_of_an_epoch_are_cropped_and_flipped_as_requested(digits):
+@pytest.mark.parametrize("method", ["batches", "epochs"])
+def test_rows_are_cropped_and_flipped_as_requested(method, digits):
     """Two bright columns in a dark image: a flip swaps them, a crop moves them."""
     x = np.zeros((16, 16, 16, 1), np.float32)
     x[:, :, 7], x[:, :, 8] = 1.0, 0.5
     rows = tf.data.Dataset.from_tensor_slices((x, np.zeros(16, np.int64)))
     images = dataclasses.replace(digits, train=rows, shape=(16, 16, 1))
     for augment, flips in (("crop", False), (True, True)):
-        batch, _ = next(iter(images.epochs(16, seed=1, augment=augment)))
+        read = images.epochs if method == "epochs" else partial(images.batches, "train")
+        batch, _ = next(iter(read(16, seed=1, augment=augment)))
         bright, half = (tf.argmax(tf.abs(batch[:, 8, :, 0] - v) < 1e-6, 1) for v in (1.0, 0.5))
         assert len(np.unique(bright)) > 3
         assert bool(tf.reduce_any(bright > half)) == flips
