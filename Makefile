@@ -37,7 +37,7 @@ evaluate: $(STAMP) ## measure RUN: accuracy, calibration, OOD detection
 export: $(STAMP) ## write RUN as the next version of a SavedModel below saved_models/
 	$(BIN)/jem-tf export $(RUN) $(ARGS)
 
-serve: $(STAMP) ## serve saved_models/DATASET here: gRPC 8500, REST and a page to try it 8501
+serve: $(STAMP) ## serve saved_models/DATASET here: gRPC 8500, REST and the inspector page 8501
 	$(BIN)/jem-tf serve saved_models/$(DATASET) --enable-batching $(ARGS)
 
 up: ## serve saved_models/ with TF Serving itself (needs Docker)

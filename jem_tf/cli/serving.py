@@ -51,10 +51,10 @@ def _log_json_lines() -> None:
 
 
 def load(arguments: Namespace) -> None:
-    from jem_tf.client.load_generator import load
+    from jem_tf.client.load_generator import generate_load
 
     for clients in arguments.clients:
-        result = load(
+        result = generate_load(
             arguments.address,
             arguments.model,
             arguments.signature,
