@@ -31,15 +31,15 @@ def test_chains_of_labels_follow_the_density_of_their_class(trained_model, blobs
     chains = jem_tf.model.chains.Chains(
         model.logits, jem_tf.SGLD(1, 0.01, noise=0), model.input_range, model.progress
     )
-    for given in (labels, None):
+    for classes in (labels, None):
         with tf.GradientTape() as tape:
             tape.watch(x)
             logits = model.backbone(x)
             log_p = tf.reduce_logsumexp(logits, 1)
-            if given is not None:
-                log_p = tf.reduce_sum(tf.one_hot(given, 3) * logits, 1)
+            if classes is not None:
+                log_p = tf.reduce_sum(tf.one_hot(classes, 3) * logits, 1)
         slope = tape.gradient(log_p, x) * model.input_range.scale**2
-        ends, _ = chains.run(x, tf.constant([1, 2]), given, steps=1)
+        ends, _ = chains.run(x, tf.constant([1, 2]), classes, steps=1)
         size = 0.01 * model.progress["step_size"].numpy()
         np.testing.assert_allclose(ends, x + size * slope, rtol=1e-4, atol=1e-5)
 

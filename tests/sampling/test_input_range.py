@@ -13,9 +13,9 @@ def test_the_range_is_that_of_each_feature():
     low, high = x.min((0, 1)), x.max((0, 1))
     expected = {"low": low, "high": high, "middle": (low + high) / 2, "scale": (high - low) / 2}
     for name, value in expected.items():
-        found = getattr(input_range, name)
-        assert found.shape == (3, 2)
-        np.testing.assert_allclose(found, np.broadcast_to(value, (3, 2)), rtol=1e-6)
+        bound = getattr(input_range, name)
+        assert bound.shape == (3, 2)
+        np.testing.assert_allclose(bound, np.broadcast_to(value, (3, 2)), rtol=1e-6)
     np.testing.assert_array_equal(input_range.numpy()[1][0], high.astype(np.float32))
 
 
