@@ -94,8 +94,6 @@ def generate_load(
     return asyncio.run(run_clients(lambda: JsonPoster(host, path, body).send, clients, seconds))
 
 
-load = generate_load  # the name that `jem_tf.cli` imports
-
 
 async def run_clients(make_client: Callable[[], Send], clients: int, seconds: float) -> LoadResult:
     """Send requests from `clients` concurrent tasks for `seconds`.
