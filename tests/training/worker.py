@@ -22,8 +22,8 @@ def train(strategy):
     y = np.arange(200) % 3
     x = np.random.default_rng(0).normal(size=(200, 2)) + 3 * y[:, None]
     with strategy.scope():
-        layers = keras.layers.Dense(16, "silu"), keras.layers.Dense(3)
-        model = jem_tf.JEM(keras.Sequential([keras.Input((2,)), *layers]), jem_tf.SGLD(3), seed=1)
+        layers = keras.layers.Dense(8, "silu"), keras.layers.Dense(3)
+        model = jem_tf.JEM(keras.Sequential([keras.Input((2,)), *layers]), jem_tf.SGLD(2), seed=1)
         model.compile(keras.optimizers.Adam(1e-2), metrics=["accuracy"])
     options = tf.data.Options()
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
