@@ -94,7 +94,6 @@ def generate_load(
     return asyncio.run(run_clients(lambda: JsonPoster(host, path, body).send, clients, seconds))
 
 
-
 async def run_clients(make_client: Callable[[], Send], clients: int, seconds: float) -> LoadResult:
     """Send requests from `clients` concurrent tasks for `seconds`.
 
