@@ -75,7 +75,7 @@ def run(
     keras.utils.set_random_seed(seed)
     per_epoch = -(-len(rows.train) // recipe.batch_size)
     model = recipe.model(rows, seed, objective)
-    model.compile(recipe.optimizer(per_epoch), metrics=["accuracy"])
+    model.compile(recipe.optimizer(per_epoch, objective), metrics=["accuracy"])
     model.adapt(rows.batches("train", recipe.batch_size))
     guards = [DivergenceGuard(log=events)] if model.objective.uses_chains else []
     clock = Clock(seconds)
@@ -87,12 +87,14 @@ def run(
         verbose=0,
         callbacks=[*guards, clock],
     )
+    vitals = model.health.vitals()  # of the last steps
     model.save(out / "model.keras")
     return {
         **measure(model, rows, ood_inputs),
         "images_per_second": clock.steps * recipe.batch_size / clock.elapsed,
         "epochs": (clock.steps + 1) / per_epoch,
         "events": len(events.read_text().splitlines()),
+        **({k: vitals[k] for k in ("trusted", "gap")} if model.objective.uses_chains else {}),
     }
 
 
@@ -161,7 +163,8 @@ def table(results: dict[str, list[dict[str, Any]]]) -> str:
     """Return a line per setting: means over the seeds, and the range of the accuracy."""
     sets = list(next(iter(results.values()))[0]["auroc"]["log_density"])
     head = ["", "accuracy", "ECE", *(f"AUROC {name}" for name in SCORES.values())]
-    head += [f"PGD {' / '.join(map(str, PGD_SIZES))}", "images/s", "epochs", "events"]
+    head += [f"PGD {' / '.join(map(str, PGD_SIZES))}", "images/s", "epochs", "trusted, gap"]
+    head += ["events"]
     lines = [f"AUROC: {' / '.join(sets)}", "", f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     for name, runs in results.items():
         mean = partial(_mean, runs)
@@ -174,6 +177,8 @@ def table(results: dict[str, list[dict[str, Any]]]) -> str:
         pgd = " / ".join(f"{100 * mean('pgd', i):.0f}" for i in range(len(PGD_SIZES)))
         cells = [name, f"{mean('accuracy') * 100:.1f} %{spread}", f"{100 * mean('ece'):.1f} %"]
         cells += [*aurocs, f"{pgd} %", f"{mean('images_per_second'):.0f}", f"{mean('epochs'):.1f}"]
+        chains = "trusted" in runs[0]
+        cells.append(f"{mean('trusted'):.2f}, {mean('gap'):.2f}" if chains else "")
         lines.append(f"| {' | '.join([*cells, str(sum(r['events'] for r in runs))])} |")
     return "\n".join(lines)
 
@@ -212,7 +217,7 @@ def main() -> None:
         rows = dataclasses.replace(rows, test=rows.validation)
     recipe = recipes.get(recipes.default_for(rows))
     if arguments.seconds:  # the number of steps is not known, so there is no schedule
-        recipe = dataclasses.replace(recipe, warmup=None, drops=())
+        recipe = dataclasses.replace(recipe, warmup=None, drops=(), cosine=False)
     elif arguments.epochs:
         recipe = dataclasses.replace(recipe, epochs=arguments.epochs)
     settings = dict(parse_setting(text, recipe) for text in arguments.settings)

@@ -33,7 +33,7 @@ backbone = keras.Sequential(
     ]
 )
 # Chains move in units of half the range of each feature.
-model = jem_tf.JEM(backbone, sampler=jem_tf.SGLD(20, noise=0.05), input_noise=0.05, seed=0)
+model = jem_tf.JEM(backbone, input_noise=0.05, seed=0)
 optimizer = keras.optimizers.Adam(1e-3, clipnorm=1.0, use_ema=True, ema_momentum=0.98)
 model.compile(optimizer, metrics=["accuracy"])
 model.fit(x_train, y_train, batch_size=64, epochs=150, verbose=0)

@@ -24,7 +24,7 @@ for _ in range(3):
     hidden = keras.layers.Dense(128, activation="silu")(hidden)
 backbone = keras.Model(inputs, keras.layers.Dense(2)(hidden))
 
-# MALA samples the density itself. SGLD with its small noise samples a sharpened one.
+# MALA samples at temperature 1: energies are the log density of the data. SGLD has a lower one.
 model = jem_tf.JEM(backbone, sampler=jem_tf.MALA(20, 3e-3), input_noise=0.0, seed=0)
 model.adapt(x)
 model.compile(

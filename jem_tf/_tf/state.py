@@ -23,13 +23,17 @@ class State(keras.layers.Layer):
 
     Arrays named in `per_replica` have a first axis over replicas when assigned and saved; each
     replica of a `tf.distribute` strategy keeps and changes its own part.
+
+    Args:
+        fixed_shapes: skip arrays of another shape in a file: they are those of another version.
     """
 
     per_replica: tuple[str, ...] = ()
 
-    def __init__(self, **kwargs: Any):
+    def __init__(self, fixed_shapes: bool = False, **kwargs: Any):
         super().__init__(**kwargs)
         self.built = True
+        self.fixed_shapes = fixed_shapes
         self._arrays: dict[str, tf.Variable] = {}
         self._gathered: dict[str, np.ndarray] | None = None
 
@@ -122,6 +126,10 @@ class State(keras.layers.Layer):
 
     def load_own_variables(self, store: Any) -> None:
         arrays = {name: np.asarray(store[name]) for name in list(store.keys())}
+        if self.fixed_shapes:
+            known = {k: v for k, v in self._arrays.items() if k in arrays}
+            outdated = [k for k, v in known.items() if v.shape != arrays[k].shape]
+            arrays = {k: v for k, v in arrays.items() if k not in outdated}
         self.assign(**self.convert_saved(arrays))
 
     def convert_saved(self, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -121,9 +121,9 @@ class DivergenceGuard(keras.callbacks.Callback):
             return "most updates are non-finite"
         if vitals["extent"] > 3.0:
             return LEFT_RANGE
-        if vitals["gap"] > 50.0:
+        if min(vitals["gap"], vitals["relative_gap"]) > 5.0:
             return TOO_LIKELY
-        if vitals["trusted"] < 0.5 or vitals["gap"] < -100.0:
+        if vitals["trusted"] < 0.5 or vitals["relative_gap"] < -20.0:
             return STUCK
         if settled and vitals["cross_entropy"] > 1.5 * guessing:
             return "the classifier is worse than guessing"
@@ -188,16 +188,14 @@ class DivergenceGuard(keras.callbacks.Callback):
         """How to change a step size that does not tune itself: smaller if chains run away or step
         across the peaks, larger if noise dominates, or if chains climb but stay behind."""
         sampler = self.model.sampler
-        if sampler.tunes or "climbing" not in sampler.diagnostics:
+        if sampler.tunes or "stiffness" not in sampler.diagnostics:
             return 1.0
         if problem in (LEFT_RANGE, TOO_LIKELY):
             present = float(sampler.step_size_at(tf.constant(0), self._number("step_size")))
             return min(0.5, suitable_step_size(self.model) / present)
         if problem != STUCK:
             return 1.0
-        noise = 0.0 if isinstance(sampler.noise, str) else sampler.noise * sampler.steps**0.5
-        crosses_peaks = vitals["climbing"] < 0.97 and vitals["displacement"] > 2.0 * noise
-        return 0.5 if crosses_peaks else 2.0
+        return 0.5 if vitals["acceptance"] < 0.5 else 2.0
 
     def _report(self, kind: str, message: str, vitals: dict[str, float]) -> None:
         event = {"step": self._step, "event": kind, "message": message, "vitals": vitals}

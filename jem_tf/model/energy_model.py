@@ -41,7 +41,7 @@ class EnergyModel(private.TrainableModel):
         self.input_range = InputRange(name="input_range")
         self.start = start
         self.start.input_range = self.input_range
-        self.progress = State(name="progress")
+        self.progress = State(fixed_shapes=True, name="progress")
         self.progress.assign(step=np.int64(0), step_size=np.float32(self.sampler.default_step_size))
         self.chains = Chains(self.logits, self.sampler, self.input_range, self.progress)
         self._batched = BatchedCalls()

@@ -3,6 +3,7 @@
 Not here: the step itself (`jem.py`).
 """
 
+import warnings
 from collections.abc import Iterator
 from itertools import chain
 from typing import Any
@@ -15,6 +16,7 @@ from jem_tf.data import inputs
 from jem_tf.model.backbone import check_logits
 
 FILL_PURPOSE = 2  # of the seeds that fill the buffer
+WARNING_STEPS = 50  # of training, before a warning about its end makes sense
 
 
 def before_fit(
@@ -89,6 +91,24 @@ def class_shares(summary: inputs.Summary, classes: int) -> np.ndarray:
     if summary.y is None:
         return np.full(classes, 1.0 / classes)
     return np.bincount(summary.y[summary.y >= 0], minlength=classes) / (summary.y >= 0).sum()
+
+
+def warn_if_unhealthy(model: Any) -> None:
+    """Warn if the end of a training says that the density has not been learned."""
+    vitals, step_size = model.health.vitals(), model.progress.number("step_size")
+    if model.health.steps >= WARNING_STEPS and vitals["trusted"] < 0.5:
+        warnings.warn(
+            f"The density is not learned: samples are {-vitals['relative_gap']:.1f} standard "
+            f"deviations of log p(x) below the data, and {vitals['trusted']:.0%} of them count in "
+            "the loss. Train longer, with more sampler steps or a higher temperature.",
+            stacklevel=3,
+        )
+    elif model.sampler.at_lower_bound(step_size):
+        warnings.warn(
+            f"The step size of the sampler is at its lower bound, {step_size:.3g}: the density is "
+            "too steep for its temperature. Use more input noise or a higher temperature.",
+            stacklevel=3,
+        )
 
 
 def _fill_buffer(model: Any, batch: int, steps: int | None, shares: np.ndarray) -> None:

@@ -14,9 +14,10 @@ from jem_tf._tf.state import State, replica_components
 from jem_tf.sampling import InputRange
 
 VITALS = (
-    "gap",  # log density of the samples less that of the data, in nats
+    "gap",  # log density of the samples less that of the data
+    "relative_gap",  # the same, in standard deviations of the log density over the data
     "trusted",  # mean weight of the samples in the loss, between 0 and 1
-    "climbing",  # share of chains that end above their start
+    "acceptance",  # mean acceptance probability of sampler steps as Metropolis-Hastings proposals
     "displacement",  # root mean square change of a value in a training step, in half ranges
     "extent",  # root mean square of the samples, in half ranges from the middle of the range
     "gradient_norm",
@@ -29,7 +30,7 @@ class Health:
     """The vital signs of a model in training.
 
     ```python
-    model.health.vitals()["gap"]      # mean over about the last 50 training steps
+    model.health.vitals()["trusted"]  # mean over about the last 50 training steps
     ```
 
     Args:
@@ -46,6 +47,11 @@ class Health:
         """Means over about the last 50 training steps."""
         values = replica_components(self._progress["vitals"])[0].numpy()
         return dict(zip(VITALS, values.tolist()))
+
+    @property
+    def steps(self) -> int:
+        """Training steps since the last reset."""
+        return int(self._progress.number("watched"))
 
     def reset(self) -> None:
         """Restart the means."""

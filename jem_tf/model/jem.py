@@ -74,9 +74,11 @@ class JEM(EnergyModel):
         _check_kind("start", start, ChainStart)
         _check_kind("augmentation", augmentation, keras.layers.Layer)
         check_not_negative(input_noise=input_noise)
-        sampler = SGLD() if sampler is None else sampler
+        objective = objectives.get(objective)
+        if sampler is None:  # without chains, the density that is learned is exp(f)
+            sampler = SGLD() if objective.uses_chains else SGLD(temperature=1.0)
         super().__init__(backbone, sampler, Uniform() if start is None else start, **kwargs)
-        self.objective = objectives.get(objective)
+        self.objective = objective
         by_class = self.objective.by_class
         self.buffer = ReplayBuffer(per_class=by_class) if buffer is None else buffer
         if by_class and not self.buffer.per_class:
@@ -108,7 +110,7 @@ class JEM(EnergyModel):
         with winograd.faster(self.backbone):
             negatives = self.objective.negatives(self, batch, seeds)  # x̂_0 from B, then x̂_η
             with tf.GradientTape() as tape:
-                terms = self.objective.loss(self, batch, batch.x, negatives)  # L_clf + L_gen
+                terms = self.objective.loss(self, batch, negatives)  # L_clf + L_gen
                 loss = self.optimizer.scale_loss(terms.loss)
         gradients = tape.gradient(loss, self.trainable_weights)
         gradients, norm = self.health.make_finite(gradients, self.optimizer)
@@ -154,7 +156,9 @@ class JEM(EnergyModel):
         self.check_compiled()
         x = fitting.before_fit(self, x, y, batch_size or 32, epochs, kwargs)
         history = super().fit(x, y, batch_size, epochs, **kwargs)
-        if not self.objective.uses_chains and self.sampler.tunes:  # nothing has tuned it
+        if self.objective.uses_chains:
+            fitting.warn_if_unhealthy(self)
+        elif self.sampler.tunes:  # nothing has tuned it
             fitting.choose_step_size(self)
         return history
 

@@ -3,7 +3,7 @@
 A training step calls three methods of an objective, in this order:
 
     negatives = objective.negatives(model, batch, seeds)     draw negative samples
-    terms = objective.loss(model, batch, x, negatives)       compute the loss, inside a tape
+    terms = objective.loss(model, batch, negatives)          compute the loss, inside a tape
     objective.after_update(model, negatives, terms)          keep what the next step needs, and log
 
 Not here: the step itself (`model/jem.py`), how chains move (`sampling/`).
@@ -48,6 +48,7 @@ class TrainingModel(Protocol):
     """What an objective may ask of the model that it trains."""
 
     num_classes: int
+    example_shape: tuple[int, ...]
     one_pass: bool  # whether energies and classification can share one forward pass
     input_range: InputRange
     start: ChainStart
@@ -95,8 +96,8 @@ class Objective(State):
 
     ```python
     class Mine(Objective):
-        def loss(self, model, batch, x, negatives):
-            terms = super().loss(model, batch, x, negatives)   # cross-entropy
+        def loss(self, model, batch, negatives):
+            terms = super().loss(model, batch, negatives)   # cross-entropy
             ...
             return terms._replace(loss=terms.loss + ...)
     ```
@@ -123,9 +124,9 @@ class Objective(State):
     def negatives(self, model: TrainingModel, batch: Batch, seeds: list[tf.Tensor]) -> Any:
         """Draw negative samples to contrast the data with; None if there are none."""
 
-    def loss(self, model: TrainingModel, batch: Batch, x: tf.Tensor, negatives: Any) -> Terms:
-        """Compute the loss for the noisy inputs `x` of `batch`."""
-        logits = model.classifier_logits(x)
+    def loss(self, model: TrainingModel, batch: Batch, negatives: Any) -> Terms:
+        """Compute the loss of `batch`."""
+        logits = model.classifier_logits(batch.x)
         loss, mean = self.cross_entropy(model, batch, logits)
         return Terms(loss + regularisation(model), logits, {"cross_entropy": mean})
 

@@ -67,10 +67,10 @@ class DualAdversarial(Objective):
         density = model.unit_log_density(None)
         return scale * self._ascend(density, x, self.settings["steps"], self.settings["step_size"])
 
-    def loss(self, model: TrainingModel, batch: Batch, x: tf.Tensor, negatives: tf.Tensor) -> Terms:
-        n = tf.shape(x)[0]
-        adversarial = self._attack(model, batch, x)
-        f = model.logits(tf.concat([x, negatives, adversarial], axis=0))
+    def loss(self, model: TrainingModel, batch: Batch, negatives: tf.Tensor) -> Terms:
+        n = tf.shape(batch.x)[0]
+        adversarial = self._attack(model, batch)
+        f = model.logits(tf.concat([batch.x, negatives, adversarial], axis=0))
         logits = f[2 * n :] if model.one_pass else model.classifier_logits(adversarial)
         classification, cross_entropy = self.cross_entropy(model, batch, logits)
         weight = tf.concat([batch.weight, tf.ones([n])], axis=0)
@@ -78,18 +78,18 @@ class DualAdversarial(Objective):
         loss = classification + self.settings["weight"] * logistic + regularisation(model)
         return Terms(loss, f[:n], {"cross_entropy": cross_entropy})
 
-    def _attack(self, model: TrainingModel, batch: Batch, x: tf.Tensor) -> tf.Tensor:
+    def _attack(self, model: TrainingModel, batch: Batch) -> tf.Tensor:
         """Search the point within `radius` of x where the true label is least likely."""
         radius, steps = self.settings["radius"], self.settings["attack_steps"]
         if radius == 0:
-            return x
+            return batch.x
         scale = model.input_range.scale
 
         def cross_entropy(unit: tf.Tensor) -> tf.Tensor:
             log_p = maths.conditional_log_probability(model.logits(unit * scale))
             return -tf.reduce_sum(batch.targets * log_p, axis=-1)
 
-        start = x / scale
+        start = batch.x / scale
         moved = self._ascend(cross_entropy, start, steps, 1.5 * radius / steps)
         change = moved - start
         limit = radius * tf.sqrt(tf.cast(tf.size(start[0]), tf.float32))

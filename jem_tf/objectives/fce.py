@@ -50,8 +50,8 @@ class FCE(NCE):
     def negatives(self, model: TrainingModel, batch: Batch, seeds: list[tf.Tensor]) -> Any:
         return super().negatives(model, batch, seeds), batch, seeds[1]
 
-    def loss(self, model: TrainingModel, batch: Batch, x: tf.Tensor, negatives: Any) -> Terms:
-        return super().loss(model, batch, x, negatives[0])
+    def loss(self, model: TrainingModel, batch: Batch, negatives: Any) -> Terms:
+        return super().loss(model, batch, negatives[0])
 
     def after_update(self, model: TrainingModel, negatives: Any, terms: Terms) -> None:
         super().after_update(model, negatives, terms)

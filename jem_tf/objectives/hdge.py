@@ -60,9 +60,9 @@ class HDGE(Objective):
     def negatives(self, model: TrainingModel, batch: Batch, seeds: list[tf.Tensor]) -> tf.Tensor:
         return tf.convert_to_tensor(self["queue"])
 
-    def loss(self, model: TrainingModel, batch: Batch, x: tf.Tensor, negatives: tf.Tensor) -> Terms:
-        terms = super().loss(model, batch, x, negatives)
-        f = terms.logits if model.one_pass else model.logits(x)
+    def loss(self, model: TrainingModel, batch: Batch, negatives: tf.Tensor) -> Terms:
+        terms = super().loss(model, batch, negatives)
+        f = terms.logits if model.one_pass else model.logits(batch.x)
         bound = self.bound(tf.cast(f, tf.float32), negatives, batch)
         model.log(batch.weight, generative_loss=bound)
         share = mean_share(bound, batch.weight)

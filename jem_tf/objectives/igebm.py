@@ -29,7 +29,7 @@ class IGEBM(SampledObjective):
         self,
         conditional: bool = False,
         weight: float = 1.0,
-        lag: float = 10.0,
+        lag: float = 4.0,
         energy_penalty: float = 0.01,
         **kwargs: Any,
     ):

@@ -11,6 +11,6 @@ class Joint(SampledObjective):
 
     ```python
     JEM(backbone)                                             # the paper's, w = 1
-    JEM(backbone, objective=Joint(weight=0.2, lag=20.0))
+    JEM(backbone, objective=Joint(weight=0.2))
     ```
     """

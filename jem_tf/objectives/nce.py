@@ -77,11 +77,11 @@ class NCE(Objective):
         """Draw noise, as many rows as data."""
         return self.noise.draw(tf.shape(batch.x)[0], seeds[0])
 
-    def loss(self, model: TrainingModel, batch: Batch, x: tf.Tensor, negatives: Any) -> Terms:
-        n = tf.shape(x)[0]
-        both = tf.concat([x, negatives], axis=0)
+    def loss(self, model: TrainingModel, batch: Batch, negatives: Any) -> Terms:
+        n = tf.shape(batch.x)[0]
+        both = tf.concat([batch.x, negatives], axis=0)
         f = model.logits(both)
-        logits = f[:n] if model.one_pass else model.classifier_logits(x)
+        logits = f[:n] if model.one_pass else model.classifier_logits(batch.x)
         classification, cross_entropy = self.cross_entropy(model, batch, logits)
         log_ratio = self.log_ratio(f, both)
         weight = tf.concat([batch.weight, tf.ones([tf.shape(negatives)[0]])], axis=0)

@@ -5,6 +5,7 @@ Not here: the members of the family (`joint.py`, `factored.py`, `igebm.py`).
     d log p(x) / dw = d f(x) / dw - E_{x' ~ p}[d f(x') / dw],   f = log density + log Z
 """
 
+import math
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -25,11 +26,12 @@ class Samples(NamedTuple):
 
 
 class GenerativeTerm(NamedTuple):
-    """The generative loss of this replica, and what it was computed from."""
+    """The generative loss of this replica, and over all replicas what it was computed from."""
 
     loss: tf.Tensor
-    behind: tf.Tensor  # [chains], mean f of the data less f of each sample, in nats
-    trusted: tf.Tensor  # mean trust in the samples
+    gap: tf.Tensor  # mean f of the samples less mean f of the data
+    spread: tf.Tensor  # the unit in which the distance of a sample is measured
+    trusted: tf.Tensor  # mean weight of the samples, between 0 and 1
 
 
 class SampledObjective(Objective):
@@ -38,22 +40,23 @@ class SampledObjective(Objective):
     Args:
         weight: how much log p(x) counts beside log p(y | x); the paper's is 1. A smaller one costs
             less accuracy, and learns the density more slowly.
-        lag: how far, in nats, the log density of a sample may lie below that of the data. Samples
-            further below count less, and not at all from twice as far on. Chains that still come
-            from noise, or that are lost, say nothing about the density, and lowering it where
-            they are would only lengthen their way.
+        lag: how far the log density of a sample may lie below the mean of the data, in standard
+            deviations of the log density over the data. Samples further below count less, and not
+            at all from twice as far on. Chains that still come from noise, or that are lost, say
+            nothing about the density, and lowering it where they are would only lengthen their
+            way.
         energy_penalty: weight of the mean squared log densities of data and samples in the loss,
             which keeps energies near zero (Du and Mordatch).
     """
 
     uses_chains = True
-    logged = ("generative_loss", "energy_data", "energy_samples")
+    logged = ("generative_loss", "energy_data", "energy_samples", "gap", "trusted")
     logged_in_test = logged
     classifies = True  # whether -log p(y | x) is part of the loss
     by_class = False  # whether p(x | y) is learned, by chains that belong to classes
 
     def __init__(
-        self, weight: float = 1.0, lag: float = 10.0, energy_penalty: float = 0.0, **kwargs: Any
+        self, weight: float = 1.0, lag: float = 4.0, energy_penalty: float = 0.0, **kwargs: Any
     ):
         super().__init__(**kwargs)
         check_not_negative(weight=weight, energy_penalty=energy_penalty)
@@ -67,13 +70,13 @@ class SampledObjective(Objective):
         x, diagnostics = model.run_chains(draw.x, seeds[1], draw.labels)
         return Samples(x, draw, diagnostics)
 
-    def loss(self, model: TrainingModel, batch: Batch, x: tf.Tensor, negatives: Samples) -> Terms:
+    def loss(self, model: TrainingModel, batch: Batch, negatives: Samples) -> Terms:
         """L_clf + w L_gen, with one forward pass for data and samples where that is possible."""
-        n = tf.shape(x)[0]
-        both = model.logits_in_shares(tf.concat([x, negatives.x], axis=0))
+        n = tf.shape(batch.x)[0]
+        both = model.logits_in_shares(tf.concat([batch.x, negatives.x], axis=0))
         logits = both[:n]
         if self.classifies and not model.one_pass:
-            logits = model.classifier_logits(x)
+            logits = model.classifier_logits(batch.x)
         f = self._density(both, batch.targets, negatives.draw.labels)
         return self._terms(model, batch, logits, f[:n], f[n:])
 
@@ -97,7 +100,7 @@ class SampledObjective(Objective):
         diagnostics = {name: value / total for name, value in zip(names, sums)}
         step_size = model.progress["step_size"]
         if model.sampler.tunes:
-            step_size.assign(model.sampler.tune(step_size, terms.vitals["ahead"], diagnostics))
+            step_size.assign(model.sampler.tune(step_size, diagnostics))
         model.log(**diagnostics)
         model.health.record(negatives.x, **terms.vitals, **diagnostics)
 
@@ -128,7 +131,7 @@ class SampledObjective(Objective):
     ) -> Terms:
         """The loss as the paper writes it, then what is logged."""
         classification, cross_entropy = self.cross_entropy(model, batch, logits)
-        generative = self._generative_term(batch, f_data, f_samples)
+        generative = self._generative_term(model, batch, f_data, f_samples)
         loss = self.weight * generative.loss
         loss = (classification + loss if self.classifies else loss) + regularisation(model)
         if self.energy_penalty > 0:
@@ -140,30 +143,42 @@ class SampledObjective(Objective):
         total, generative_loss = tf.unstack(sum_over_replicas(tf.stack([loss, generative.loss])))
         model.log_loss(total, rows)
         model.log(rows, generative_loss=generative_loss)
+        model.log(rows, gap=generative.gap, trusted=generative.trusted)
         model.log(energy_data=-f_data, energy_samples=-f_samples)
-        vitals = {"cross_entropy": cross_entropy, **self._vitals(generative)}
+        vitals = {
+            "cross_entropy": cross_entropy,
+            "gap": generative.gap,
+            "relative_gap": generative.gap / generative.spread,
+            "trusted": generative.trusted,
+        }
         return Terms(loss, logits, vitals)
 
     def _generative_term(
-        self, batch: Batch, f_data: tf.Tensor, f_samples: tf.Tensor
+        self, model: TrainingModel, batch: Batch, f_data: tf.Tensor, f_samples: tf.Tensor
     ) -> GenerativeTerm:
         """L_gen = E f(samples) - E f(data), both weighted by the trust in the samples."""
         ones = tf.ones_like(f_samples)
-        f_mean = mean_share(f_data, batch.weight)
-        behind = sum_over_replicas(f_mean) - f_samples
-        trust = tf.stop_gradient(tf.clip_by_value(2.0 - behind / self.lag, 0.0, 1.0))
-        trusted = sum_over_replicas(mean_share(trust, ones))
-        return GenerativeTerm(
-            mean_share(trust * f_samples, ones) - trusted * f_mean, behind, trusted
+        f_share = mean_share(f_data, batch.weight)
+        f_mean = sum_over_replicas(f_share)
+        spread = self._spread(model, batch, f_data, f_mean)
+        behind = f_mean - f_samples
+        trust = tf.stop_gradient(tf.clip_by_value(2.0 - behind / (self.lag * spread), 0.0, 1.0))
+        gap, trusted = tf.unstack(
+            sum_over_replicas(tf.stack([mean_share(-behind, ones), mean_share(trust, ones)]))
         )
+        loss = mean_share(trust * f_samples, ones) - trusted * f_share
+        return GenerativeTerm(loss, gap, spread, trusted)
 
-    def _vitals(self, generative: GenerativeTerm) -> dict[str, tf.Tensor]:
-        """How far samples are ahead of the data in log density, over all replicas."""
-        ones = tf.ones_like(generative.behind)
-        ahead = tf.clip_by_value(-generative.behind, -self.lag, self.lag)  # bounds lost chains
-        gaps = [mean_share(v, ones) for v in (ahead, -generative.behind)]
-        ahead, gap = tf.unstack(sum_over_replicas(tf.stack(gaps)))
-        return {"ahead": ahead, "gap": gap, "trusted": generative.trusted}
+    def _spread(
+        self, model: TrainingModel, batch: Batch, f_data: tf.Tensor, f_mean: tf.Tensor
+    ) -> tf.Tensor:
+        """The standard deviation of f over the data, at least that of a Gaussian of as many
+        dimensions, T sqrt(D / 2), and at most T D. Without these bounds it would follow f, which
+        is flat before training, and grows without limit if chains are stuck."""
+        variance = sum_over_replicas(mean_share((f_data - f_mean) ** 2, batch.weight))
+        dimensions, temperature = math.prod(model.example_shape), model.sampler.temperature
+        bounds = temperature * math.sqrt(dimensions / 2.0), temperature * dimensions
+        return tf.stop_gradient(tf.clip_by_value(tf.sqrt(variance), *bounds))
 
     def get_config(self) -> dict[str, Any]:
         numbers = {n: getattr(self, n) for n in ("weight", "lag", "energy_penalty")}

@@ -15,6 +15,7 @@ from jem_tf.checks import check_positive, check_positive_integer
 
 LogDensityFn = Callable[[tf.Tensor], tf.Tensor]
 AUTO = "auto"
+MOVES = (0.05, 0.5)  # root mean square change of a value by the noise of a run, in half ranges
 
 
 class Sampler(ABC):
@@ -26,14 +27,13 @@ class Sampler(ABC):
     A sampler implements `run` and `tune`, and names what `run` reports in `diagnostics`.
     """
 
-    initial_step_size = 1.0  # where "auto" begins
-    step_size_bounds = (1e-3, 10.0)  # of "auto"
     row_seeds = True  # whether `run` takes a seed for each row
     takes_shares = False  # whether `run` takes a list of densities, each for a share of the rows
     diagnostics: tuple[str, ...] = ()  # names of what `run` reports beside the samples
 
-    def __init__(self, steps: int, step_size: Any):
+    def __init__(self, steps: int, step_size: Any, temperature: float):
         check_positive_integer("steps", steps)
+        check_positive("temperature", temperature)
         if isinstance(step_size, dict):  # as `get_config` writes it
             step_size = keras.saving.deserialize_keras_object(step_size)
         schedule = isinstance(step_size, keras.optimizers.schedules.LearningRateSchedule)
@@ -41,6 +41,7 @@ class Sampler(ABC):
             check_positive("step_size", step_size, 'a positive number, "auto" or a Keras schedule')
         self.steps = int(steps)
         self.step_size = step_size
+        self.temperature = float(temperature)
 
     @abstractmethod
     def run(
@@ -54,9 +55,19 @@ class Sampler(ABC):
         """Run `steps` updates from `x`; return the ends of the chains and the `diagnostics`."""
 
     @abstractmethod
-    def tune(self, step_size: tf.Tensor, gap: tf.Tensor, stats: dict[str, tf.Tensor]) -> tf.Tensor:
-        """Return the next step size, given gap = mean log p(samples) - mean log p(data) and the
-        diagnostics of the last run."""
+    def tune(self, step_size: tf.Tensor, stats: dict[str, tf.Tensor]) -> tf.Tensor:
+        """Return the next step size, given the diagnostics of the last run."""
+
+    @property
+    def step_size_bounds(self) -> tuple[float, float]:
+        """The bounds of "auto": the noise of one run moves a value by at least 0.05 and at most
+        0.5 half ranges. Chains that hardly move teach nothing."""
+        low, high = (move**2 / (2.0 * self.temperature * self.steps) for move in MOVES)
+        return low, high
+
+    def at_lower_bound(self, step_size: float) -> bool:
+        """Whether "auto" would take smaller steps if its bounds allowed it."""
+        return self.tunes and step_size <= 1.01 * self.step_size_bounds[0]
 
     @property
     def tunes(self) -> bool:
@@ -66,7 +77,7 @@ class Sampler(ABC):
     @property
     def default_step_size(self) -> float:
         """What `run` takes for `step_size` by default: where "auto" begins, or a factor of 1."""
-        return self.initial_step_size if self.tunes else 1.0
+        return self.step_size_bounds[1] if self.tunes else 1.0
 
     def step_size_at(self, index: tf.Tensor, tuned: tf.Tensor | float | None) -> tf.Tensor:
         """The size of step `index`; `tuned` is the present value of "auto", and a factor
@@ -79,7 +90,7 @@ class Sampler(ABC):
 
     def suitable_step_size(self, scores: tf.Tensor) -> tf.Tensor:
         """Where "auto" begins, given the scores d log p / dx at the starts of chains."""
-        return tf.constant(self.initial_step_size)
+        return tf.constant(self.default_step_size)
 
     def bounded(self, step_size: tf.Tensor, log_change: tf.Tensor) -> tf.Tensor:
         """`step_size * exp(log_change)` inside the bounds; unchanged if that is non-finite."""
@@ -90,7 +101,7 @@ class Sampler(ABC):
         size = self.step_size
         if callable(size):
             size = keras.saving.serialize_keras_object(size)
-        return {"steps": self.steps, "step_size": size}
+        return {"steps": self.steps, "step_size": size, "temperature": self.temperature}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "Sampler":

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from jem_tf._tf.randomness import fold_in
 from jem_tf._tf.replicas import mean_or_zero
-from jem_tf.sampling.base import LogDensityFn, Sampler
+from jem_tf.sampling.base import AUTO, LogDensityFn, Sampler
 
 
 @keras.saving.register_keras_serializable("jem_tf")
@@ -26,16 +26,23 @@ class MALA(Sampler):
     Args:
         steps: updates in a chain.
         step_size: as for `SGLD`, whose `noise="tied"` is the same proposal.
+        temperature: as for `SGLD`; by default the density of the logits itself.
     """
 
-    initial_step_size = 1e-3
-    step_size_bounds = (1e-7, 1.0)
     diagnostics = ("acceptance", "displacement")
     row_seeds = False  # TFP's kernel has one seed for all chains
     target_acceptance = 0.574  # optimal for MALA (Roberts and Rosenthal 1998)
 
-    def __init__(self, steps: int = 20, step_size: Any = "auto"):
-        super().__init__(steps, step_size)
+    def __init__(self, steps: int = 20, step_size: Any = AUTO, temperature: float = 1.0):
+        super().__init__(steps, step_size, temperature)
+
+    @property
+    def step_size_bounds(self) -> tuple[float, float]:
+        return 1e-7 / self.temperature, 1.0 / self.temperature
+
+    @property
+    def default_step_size(self) -> float:
+        return 1e-3 / self.temperature if self.tunes else 1.0
 
     def run(
         self,
@@ -49,8 +56,11 @@ class MALA(Sampler):
         from tensorflow_probability.python.mcmc import MetropolisAdjustedLangevinAlgorithm
 
         def kernel(index: tf.Tensor) -> MetropolisAdjustedLangevinAlgorithm:
-            size = 2.0 * self.step_size_at(index, step_size)  # TFP's drift is half its step size
-            return MetropolisAdjustedLangevinAlgorithm(log_density, step_size=size)
+            # TFP's drift is half its step size, times the score of the target.
+            size = 2.0 * self.temperature * self.step_size_at(index, step_size)
+            return MetropolisAdjustedLangevinAlgorithm(
+                lambda x: log_density(x) / self.temperature, step_size=size
+            )
 
         def body(index: tf.Tensor, x: tf.Tensor, results: Any, accepted: tf.Tensor) -> Any:
             step_seed = fold_in(seed, index)
@@ -77,6 +87,6 @@ class MALA(Sampler):
         displacement = tf.sqrt(mean_or_zero((x - origin) ** 2))
         return x, {"acceptance": acceptance, "displacement": displacement}
 
-    def tune(self, step_size: tf.Tensor, gap: tf.Tensor, stats: dict[str, tf.Tensor]) -> tf.Tensor:
+    def tune(self, step_size: tf.Tensor, stats: dict[str, tf.Tensor]) -> tf.Tensor:
         """Return a larger step size if more proposals than the optimum are accepted."""
         return self.bounded(step_size, 0.1 * (stats["acceptance"] - self.target_acceptance))

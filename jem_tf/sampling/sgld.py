@@ -1,11 +1,13 @@
 """Stochastic gradient Langevin dynamics, unadjusted: the sampler of the paper.
 
 Not here: the Metropolis correction (`mala.py`).
-x_t = x_{t-1} + step_size * d log p(x_{t-1}) / dx + noise * N(0, I)
+
+    x_t = x_{t-1} + a * d f(x_{t-1}) / dx + s * N(0, I),    s = sqrt(2 a T)
+
+For small steps a the chains sample exp(f(x) / T). The paper's a = 1 and s = 0.01 are T = 5e-5.
 """
 
-from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
@@ -15,9 +17,24 @@ from jem_tf._tf.randomness import fold_in, normal
 from jem_tf._tf.replicas import mean_or_zero
 from jem_tf.checks import check_positive
 from jem_tf.energy import value_and_gradient
-from jem_tf.sampling.base import LogDensityFn, Sampler
+from jem_tf.sampling.base import AUTO, LogDensityFn, Sampler
 
 TIED = "tied"
+# What "auto" aims at: step size times curvature, a k. Half of it is the relative error of the
+# variance of a Gaussian that an unadjusted sampler gives.
+TARGET_STIFFNESS = 0.1
+MIN_ACCEPTANCE = 0.8  # of the same moves as Metropolis-Hastings proposals, for many dimensions
+
+
+class _Chain(NamedTuple):
+    """The state of chains between two steps, and sums over the steps so far."""
+
+    x: tf.Tensor
+    value: tf.Tensor  # f, score and position before the last step
+    score: tf.Tensor
+    previous: tf.Tensor
+    acceptance: tf.Tensor  # [n]
+    stiffness: tf.Tensor  # [n]
 
 
 @keras.saving.register_keras_serializable("jem_tf")
@@ -25,35 +42,48 @@ class SGLD(Sampler):
     """Unadjusted Langevin steps.
 
     ```python
-    SGLD()                                        # self-tuning step size
+    SGLD()                                        # step size tuned, temperature 0.1
     SGLD(steps=20, step_size=1.0, noise=0.01)     # the paper's setting
-    SGLD(steps=10, step_size=1.0, clip=0.1)       # proximal: a step changes a value by 0.1 at most
-    SGLD.langevin(steps=100, initial=0.1)         # the theory: decaying, with noise sqrt(2 size)
+    SGLD(steps=10, step_size=1.0, noise=0.01, clip=0.1)    # proximal: a value moves 0.1 at most
+    SGLD.langevin(steps=100, initial=0.1)         # the theory: T = 1, decaying step size
     ```
 
     Args:
         steps: updates in a chain.
-        step_size: a number, a Keras schedule over the steps of a chain, or "auto".
-        noise: standard deviation of the noise, or "tied" for sqrt(2 * step_size), with which
-            small steps sample the density itself.
+        step_size: a number, a Keras schedule over the steps of a chain, or "auto": as large as the
+            density allows, by its curvature along the steps and by the acceptance rate that they
+            would have as Metropolis-Hastings proposals; needs two steps or more.
+        noise: "tied" for sqrt(2 * step_size * temperature), or a standard deviation.
         clip: largest change of a value by the gradient in one step, before noise.
+        temperature: T of the density exp(f(x) / T) that chains with tied noise sample. Training
+            makes that density the data's, so f is T times its log density. With T = 1, energies
+            are in nats, and so large that they crowd out the classifier; lower temperatures
+            flatten them.
     """
 
-    # Share of chains that end above their start in log density, how far above they end in nats,
-    # and the root mean square change of a value, in half ranges of the data.
-    diagnostics = ("climbing", "drift", "displacement")
+    # Mean acceptance probability of the steps, step size times curvature, and root mean square
+    # change of a value in a chain, in half ranges of the data.
+    diagnostics = ("acceptance", "stiffness", "displacement")
     takes_shares = True
 
     def __init__(
         self,
         steps: int = 20,
-        step_size: Any = "auto",
-        noise: float | str = 0.02,
+        step_size: Any = AUTO,
+        noise: float | str = TIED,
         clip: float | None = None,
+        temperature: float = 0.1,
     ):
-        super().__init__(steps, step_size)
+        super().__init__(steps, step_size, temperature)
         if noise not in (TIED, 0):
             check_positive("noise", noise, 'zero, a positive number or "tied"')
+        if self.tunes and steps < 2:
+            raise ValueError(f'`step_size="auto"` needs two steps or more. Received: {steps=}')
+        if self.tunes and noise != TIED:
+            raise ValueError(
+                '`step_size="auto"` needs `noise="tied"`: with fixed noise, the step size would '
+                f"change the temperature of the density that is learned. Received: noise={noise!r}"
+            )
         if clip is not None:
             check_positive("clip", clip, "None or a positive number")
         self.noise = noise
@@ -63,20 +93,27 @@ class SGLD(Sampler):
     def langevin(
         cls, steps: int, initial: float = 0.1, final: float = 1e-3, power: float = 1.0
     ) -> "SGLD":
-        """Langevin dynamics of the theory: polynomial decay of the step size, noise tied to it."""
+        """Langevin dynamics of the theory: polynomial decay of the step size, T = 1."""
         decay = keras.optimizers.schedules.PolynomialDecay(initial, steps, final, power)
-        return cls(steps, decay, noise=TIED)
+        return cls(steps, decay, temperature=1.0)
+
+    def noise_at(self, step_size: tf.Tensor) -> tf.Tensor:
+        """The standard deviation of the noise of a step of this size."""
+        if self.noise == TIED:
+            return tf.sqrt(2.0 * step_size * self.temperature)
+        return tf.constant(float(self.noise))
+
+    def drift(self, score: tf.Tensor, step_size: tf.Tensor) -> tf.Tensor:
+        """The change of `x` by the gradient in one step."""
+        drift = step_size * score
+        return drift if self.clip is None else tf.clip_by_value(drift, -self.clip, self.clip)
 
     def step(
         self, log_density: LogDensityFn, x: tf.Tensor, noise: tf.Tensor, step_size: tf.Tensor
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Update every chain in `x` once; return the new positions and the old log densities."""
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Update every chain in `x` once; return the positions, and f and the score before."""
         value, score = value_and_gradient(log_density, x)
-        drift = step_size * score
-        if self.clip is not None:
-            drift = tf.clip_by_value(drift, -self.clip, self.clip)
-        sigma = tf.sqrt(2.0 * step_size) if self.noise == TIED else self.noise
-        return x + drift + sigma * noise, value
+        return x + self.drift(score, step_size) + self.noise_at(step_size) * noise, value, score
 
     def run(
         self,
@@ -95,60 +132,90 @@ class SGLD(Sampler):
         total = self.steps if steps is None else steps
         densities = log_density if isinstance(log_density, list) else [log_density]
 
-        def run_share(density: LogDensityFn, rows: slice) -> tuple[tf.Tensor, ...]:
-            def advance(index: tf.Tensor, x_share: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        def run_share(density: LogDensityFn, rows: slice) -> _Chain:
+            def body(index: tf.Tensor, chain: _Chain) -> tuple[tf.Tensor, _Chain]:
                 noise = normal(tf.shape(x), fold_in(seed, index))[rows]
-                return self.step(density, x_share, noise, self.step_size_at(index, step_size))
+                size = self.step_size_at(index, step_size)
+                moved, value, score = self.step(density, chain.x, noise, size)
+                moved = tf.ensure_shape(moved, chain.x.shape)  # the slice of noise has no shape
+                size_before = self.step_size_at(tf.maximum(index - 1, 0), step_size)
+                compared = tf.cast(index > 0, tf.float32)
+                accepted = self._acceptance(chain, value, score, size_before)
+                stiffness = self._stiffness(chain, score, size_before)
+                return index + 1, _Chain(
+                    moved,
+                    value,
+                    score,
+                    chain.x,
+                    chain.acceptance + compared * accepted,
+                    chain.stiffness + compared * stiffness,
+                )
 
-            return _loop(advance, x[rows], total)
+            zeros = tf.zeros(tf.shape(x[rows])[:1])
+            begin = _Chain(x[rows], zeros, tf.zeros_like(x[rows]), x[rows], zeros, zeros)
+            # A `tf.while_loop`, because Keras traces `train_step` with AutoGraph off.
+            return tf.while_loop(
+                lambda index, _: index < total,
+                body,
+                (tf.constant(0), begin),
+                parallel_iterations=1,
+            )[1]
 
-        parts = [run_share(*share) for share in zip(densities, split_rows(x, len(densities)))]
-        ends, first, last = (tf.concat(part, axis=0) for part in zip(*parts))
+        shares = [run_share(*share) for share in zip(densities, split_rows(x, len(densities)))]
+        ends, *_, acceptance, stiffness = (tf.concat(part, axis=0) for part in zip(*shares))
+        compared = tf.maximum(tf.cast(total, tf.float32) - 1.0, 1.0)
         return ends, {
-            "climbing": mean_or_zero(tf.cast(last >= first, tf.float32)),
-            "drift": mean_or_zero(last - first),
+            "acceptance": mean_or_zero(acceptance) / compared,
+            "stiffness": mean_or_zero(stiffness) / compared,
             "displacement": tf.sqrt(mean_or_zero((ends - x) ** 2)),
         }
 
+    def _acceptance(
+        self, chain: _Chain, value: tf.Tensor, score: tf.Tensor, step_size: tf.Tensor
+    ) -> tf.Tensor:
+        """min(1, p(x') q(x | x') / (p(x) q(x' | x))) of the last move x to x'; `[n]`."""
+        variance = tf.maximum(self.noise_at(step_size) ** 2, 1e-20)
+        temperature = variance / (2.0 * step_size)
+        forward = chain.x - chain.previous - self.drift(chain.score, step_size)
+        backward = chain.previous - chain.x - self.drift(score, step_size)
+        change = _sum_rows(forward**2 - backward**2) / (2.0 * variance)
+        log_ratio = (value - chain.value) / temperature + change
+        return tf.exp(tf.minimum(log_ratio, 0.0))
+
+    def _stiffness(self, chain: _Chain, score: tf.Tensor, step_size: tf.Tensor) -> tf.Tensor:
+        """Step size times curvature, by the change of the score in the last move; `[n]`."""
+        change = _sum_rows((score - chain.score) ** 2)
+        distance = _sum_rows((chain.x - chain.previous) ** 2)
+        return step_size * tf.sqrt(change / tf.maximum(distance, 1e-20))
+
     def suitable_step_size(self, scores: tf.Tensor) -> tf.Tensor:
-        """1, as in the paper, or less if that would throw chains across the range of the data."""
-        largest = 0.1 / tf.sqrt(tf.reduce_mean(scores**2))  # moves a value by 0.1 on average
-        return tf.clip_by_value(largest, self.step_size_bounds[0], self.initial_step_size)
+        """A step size with which the drift moves a value by 0.1 half ranges on average: inside the
+        bounds of "auto", and with fixed noise at most the paper's 1."""
+        size = 0.1 / tf.sqrt(tf.reduce_mean(scores**2))
+        if self.tunes:
+            return tf.clip_by_value(size, *self.step_size_bounds)
+        return tf.minimum(size, 1.0)
 
-    def tune(self, step_size: tf.Tensor, gap: tf.Tensor, stats: dict[str, tf.Tensor]) -> tf.Tensor:
-        """Return the next step size, given gap = mean log p(samples) - mean log p(data).
-
-        Chains above the density of the data (gap > 0) take smaller steps. Chains below it take
-        larger steps while nearly all of them climb. If they do not climb, steps are so large that
-        they cross the peaks, and the next ones are smaller.
-        """
-        climbs = tf.clip_by_value((stats["climbing"] - 0.97) / 0.03, -1.0, 1.0)
-        return self.bounded(step_size, 0.02 * tf.tanh(-gap) * tf.where(gap < 0.0, climbs, 1.0))
+    def tune(self, step_size: tf.Tensor, stats: dict[str, tf.Tensor]) -> tf.Tensor:
+        """Return the next step size: larger while the density is nearly straight along a step and
+        the step would be accepted, else smaller. Both can be asked of chains in equilibrium as
+        well as of chains on their way to it."""
+        room = tf.math.log(TARGET_STIFFNESS / tf.maximum(stats["stiffness"], 1e-9))
+        change = tf.minimum(room, 5.0 * (stats["acceptance"] - MIN_ACCEPTANCE))
+        return self.bounded(step_size, 0.05 * tf.clip_by_value(change, -1.0, 1.0))
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "noise": self.noise, "clip": self.clip}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "SGLD":
-        return cls(**{name: value for name, value in config.items() if name != "reuse"})  # 0.1
+        config = {name: value for name, value in config.items() if name != "reuse"}
+        if "temperature" not in config:  # version 0.1: tied noise meant T = 1
+            config["temperature"] = 1.0
+            if config["step_size"] == AUTO:
+                config["step_size"] = 1.0  # times the value that was tuned, which stays
+        return cls(**config)
 
 
-def _loop(
-    advance: Callable[[tf.Tensor, tf.Tensor], tuple[tf.Tensor, tf.Tensor]], x: tf.Tensor, total: Any
-) -> tuple[tf.Tensor, ...]:
-    """Call `advance(index, x)` `total` times; return the ends of the chains, and their log
-    densities before the first and the last step."""
-
-    def body(index: tf.Tensor, x: tf.Tensor, first: tf.Tensor, _: tf.Tensor) -> tuple:
-        following, value = advance(index, x)
-        following = tf.ensure_shape(following, x.shape)  # a slice of the noise has lost its shape
-        return index + 1, following, tf.where(index == 0, value, first), value
-
-    zeros = tf.zeros(tf.shape(x)[:1])
-    # A `tf.while_loop`, because Keras traces `train_step` with AutoGraph off.
-    return tf.while_loop(
-        lambda index, *_: index < total,
-        body,
-        (tf.constant(0), x, zeros, zeros),
-        parallel_iterations=1,
-    )[1:]
+def _sum_rows(x: tf.Tensor) -> tf.Tensor:
+    return tf.reduce_sum(x, axis=list(range(1, len(x.shape))))

@@ -37,22 +37,24 @@ class Recipe:
     epochs: int = 50
     batch_size: int = 64
     learning_rate: float = 5e-4
+    baseline_rate: float | None = None  # of cross-entropy alone; None: the same
     drops: tuple[int, ...] = ()  # epochs at which the learning rate is multiplied by 0.3
     clip_norm: float | None = 1.0
     ema: float | None = None
     steps: int = 20
     step_size: float | str = "auto"
-    noise: float = 0.02
+    noise: float | str = "tied"
+    temperature: float = 0.1  # of the density that chains sample, with tied noise
     clip: float | None = None  # of a sampler step
     start: str = "uniform"  # of `STARTS`; "mixture" is a Gaussian for each class
     capacity: int | None = None
     reinit_probability: float = 0.05
     input_noise: float = 0.1
     generative_weight: float = 1.0
-    lag: float = 10.0
+    lag: float = 4.0
     energy_penalty: float = 0.0
     warmup: int | None = None  # steps in which the learning rate rises
-    cosine: bool = True  # after the warm-up, fall to a fifth; otherwise by `drops`
+    cosine: bool = True  # after the warm-up, decay to zero; otherwise by `drops`
     augment: bool | str = False  # crop and flip; "crop" only; "classifier": not for the density
 
     def network(self, data: Dataset) -> keras.Model:
@@ -60,20 +62,27 @@ class Recipe:
         make = getattr(backbones, self.backbone)
         return make(data.shape, len(data.class_names), **self.backbone_options)
 
-    def optimizer(self, steps_per_epoch: int) -> keras.optimizers.Optimizer:
+    def optimizer(
+        self, steps_per_epoch: int, objective: str = "joint"
+    ) -> keras.optimizers.Optimizer:
         """Adam with this recipe's schedule, clipping and averaging."""
-        rate: Any = self.learning_rate
-        if self.warmup is not None and self.cosine:
-            rest = max(1, self.epochs * steps_per_epoch - self.warmup)
-            rate = keras.optimizers.schedules.CosineDecay(
-                0.0, rest, alpha=0.2, warmup_target=rate, warmup_steps=self.warmup
-            )
+        peak = self.learning_rate
+        if objective == "cross_entropy" and self.baseline_rate is not None:
+            peak = self.baseline_rate
+        rate: Any = peak
+        if self.cosine:
+            rest = max(1, self.epochs * steps_per_epoch - (self.warmup or 0))
+            rate = keras.optimizers.schedules.CosineDecay(peak, rest)
         elif self.drops:
             rate = keras.optimizers.schedules.PiecewiseConstantDecay(
                 [epoch * steps_per_epoch for epoch in self.drops],
-                [self.learning_rate * 0.3**i for i in range(len(self.drops) + 1)],
+                [peak * 0.3**i for i in range(len(self.drops) + 1)],
             )
-        if self.warmup is not None and not self.cosine:
+        if self.warmup and self.cosine:
+            rate = keras.optimizers.schedules.CosineDecay(
+                0.0, rest, warmup_target=peak, warmup_steps=self.warmup
+            )
+        elif self.warmup:
             rate = Warmup(rate, self.warmup)
         average = {} if self.ema is None else {"use_ema": True, "ema_momentum": self.ema}
         return keras.optimizers.Adam(rate, clipnorm=self.clip_norm, **average)
@@ -97,6 +106,7 @@ class Recipe:
     def model(self, data: Dataset, seed: int | None = None, objective: str = "joint") -> JEM:
         """A JEM for `data`, not compiled."""
         objective_layer = self.objective(objective)
+        temperature = self.temperature if objective_layer.uses_chains else 1.0
         check_known("start", self.start, STARTS)
         if self.augment not in AUGMENTATIONS:
             raise ValueError(
@@ -104,9 +114,9 @@ class Recipe:
             )
         return JEM(
             self.network(data),
-            sampler=SGLD(self.steps, self.step_size, self.noise, self.clip),
+            sampler=SGLD(self.steps, self.step_size, self.noise, self.clip, temperature),
             buffer=ReplayBuffer(self.capacity, self.reinit_probability, objective_layer.by_class),
-            input_noise=0.0 if objective == "cross_entropy" else self.input_noise,
+            input_noise=self.input_noise,
             start=STARTS[self.start](),
             objective=objective_layer,
             augmentation=RandomCrop(flip=True) if self.augment == "classifier" else None,
@@ -122,7 +132,9 @@ RECIPES = {
         learning_rate=1e-3,
         ema=0.99,
         steps=10,
+        temperature=0.005,
         input_noise=0.05,
+        generative_weight=0.2,
     ),
     "fashion_mnist": Recipe(
         "28x28 gray images in under an hour on two cores",
@@ -137,7 +149,6 @@ RECIPES = {
         reinit_probability=0.0125,  # chains live for 400 steps, as the paper's
         input_noise=0.05,
         generative_weight=0.2,
-        lag=20.0,
     ),
     "image": Recipe("any small images: convolutions, SiLU, self-tuning step size", "convnet"),
     "tabular": Recipe("vectors: dense layers", "mlp", epochs=30),

@@ -82,7 +82,7 @@ def train(
     steps = -(-len(data.train) // recipe.batch_size)
     with strategy.scope():
         model = recipe.model(data, settings.seed, settings.objective)
-        model.compile(recipe.optimizer(steps), metrics=["accuracy"])
+        model.compile(recipe.optimizer(steps, settings.objective), metrics=["accuracy"])
     model.adapt(data.batches("train", recipe.batch_size))
     if is_chief:
         if out.exists() and not resuming:  # only now: nothing is left that can fail early

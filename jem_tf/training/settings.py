@@ -84,9 +84,13 @@ class RunSettings:
 
 
 def upgrade_config(config: dict[str, Any]) -> dict[str, Any]:
-    """`config` without recipe fields that no longer exist, if they had their defaults."""
+    """`config` without recipe fields that no longer exist, if they had their defaults. Samplers of
+    version 0.1 have no temperature, and a tuned size beside fixed noise; `SGLD` reads them too."""
     fields = config["recipe"].items()
     recipe = {name: value for name, value in fields if REMOVED_FIELDS.get(name, ...) != value}
+    if "temperature" not in recipe:
+        recipe["temperature"] = 1.0
+        recipe["step_size"] = 1.0 if recipe["step_size"] == "auto" else recipe["step_size"]
     return {**config, "recipe": recipe}
 
 

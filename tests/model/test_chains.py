@@ -45,7 +45,7 @@ def test_chains_of_labels_follow_the_density_of_their_class(trained_model, blobs
 
 
 def test_a_suitable_step_moves_new_chains_by_a_tenth_of_the_half_range(make_model, blobs):
-    model = make_model(sampler=jem_tf.SGLD(1, noise=0))
+    model = make_model(sampler=jem_tf.SGLD(1, 1.0, noise=0))
     model.adapt(blobs[0] * 10.0)  # steep in units of the range
     size = suitable_step_size(model)
     start = model.start.draw(64, tf.constant([model.seed, 2]))

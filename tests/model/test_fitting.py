@@ -132,9 +132,9 @@ def test_fit_trains_on_every_batch_of_a_generator_in_order(make_model, blobs):
             yield x[begin : begin + 50], y[begin : begin + 50]
 
     class Recorder(jem_tf.objectives.CrossEntropy):
-        def loss(self, model, batch, x, negatives):
+        def loss(self, model, batch, negatives):
             trained.append(batch.x.numpy())
-            return super().loss(model, batch, x, negatives)
+            return super().loss(model, batch, negatives)
 
     model = make_model(objective=Recorder(), input_noise=0.0)
     model.compile("adam", run_eagerly=True)

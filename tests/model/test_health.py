@@ -17,7 +17,7 @@ def test_vitals_are_those_of_a_step(make_model, blobs):
     x, y = blobs
     model.adapt(x)
     before = model.get_weights()
-    model.fit(x, y, batch_size=300, verbose=0, shuffle=False)
+    logs = model.fit(x, y, batch_size=300, verbose=0, shuffle=False).history
     chains = model.stored_chains()
     model.set_weights(before)
     f_data, f_samples = -model.energy(x), -model.energy(chains)
@@ -27,8 +27,13 @@ def test_vitals_are_those_of_a_step(make_model, blobs):
     unit = (chains - (x.max(0) + x.min(0)) / 2) / half
     logits = model.predict(x, verbose=0).astype(np.float64)
     log_p = logits - np.log(np.exp(logits).sum(1, keepdims=True))
-    assert vitals["gap"] == pytest.approx(-behind.mean(), abs=1e-4)
-    assert vitals["trusted"] == pytest.approx(np.clip(2 - behind / 10, 0, 1).mean(), abs=1e-5)
+    dimensions = x.shape[1]
+    spread = np.clip(f_data.std(), 0.1 * np.sqrt(dimensions / 2), 0.1 * dimensions)
+    trust = np.clip(2 - behind / (4 * spread), 0, 1)
+    assert logs["gap"] == pytest.approx([-behind.mean()], abs=1e-4)
+    assert logs["trusted"] == pytest.approx([trust.mean()], abs=1e-4)
+    assert vitals["trusted"] == pytest.approx(trust.mean(), abs=1e-4)
+    assert vitals["relative_gap"] == pytest.approx(-behind.mean() / spread, abs=1e-3)
     assert vitals["extent"] == pytest.approx(np.sqrt((unit**2).mean()), rel=1e-4)
     assert vitals["cross_entropy"] == pytest.approx(-log_p[np.arange(300), y].mean(), abs=1e-4)
     model.health.reset()
@@ -44,15 +49,15 @@ def health():
 
 def test_vitals_are_means_over_the_last_50_steps_without_non_finite_values(health):
     """The mean of all values until step 50, then each value has a weight of 1 / 50."""
-    gaps = np.random.default_rng(0).normal(size=80)
+    values = np.random.default_rng(0).normal(size=80)
     expected = 0.0
-    record = tf.function(lambda gap: health.record(tf.zeros([2, 1]), gap=gap))
-    for step, gap in enumerate(gaps):
-        expected += (gap - expected) / min(step + 1, 50)
-        record(tf.constant(gap, tf.float32))
-    assert health.vitals()["gap"] == pytest.approx(expected, rel=1e-4)
+    record = tf.function(lambda value: health.record(tf.zeros([2, 1]), trusted=value))
+    for step, value in enumerate(values):
+        expected += (value - expected) / min(step + 1, 50)
+        record(tf.constant(value, tf.float32))
+    assert health.vitals()["trusted"] == pytest.approx(expected, rel=1e-4)
     record(tf.constant(np.nan))
-    assert health.vitals()["gap"] == pytest.approx(expected, rel=1e-4)
+    assert health.vitals()["trusted"] == pytest.approx(expected, rel=1e-4)
     assert tuple(health.vitals()) == VITALS
 
 

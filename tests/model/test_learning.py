@@ -50,7 +50,7 @@ def make_toy_model(**options):
 @pytest.mark.parametrize(
     "sampler",
     [
-        jem_tf.SGLD(20, step_size=0.003, noise="tied"),
+        jem_tf.SGLD(20, step_size=0.003, temperature=1.0),
         pytest.param(jem_tf.MALA(20, step_size=0.01), marks=pytest.mark.slow),
     ],
     ids=["sgld", "mala"],

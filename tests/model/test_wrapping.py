@@ -91,7 +91,7 @@ def test_batch_norm_and_dropout_train(blobs):
 
 def test_regularisers_of_the_backbone_are_part_of_the_loss(blobs):
     layer = keras.layers.Dense(3, kernel_regularizer="l2")
-    model = jem_tf.JEM(keras.Sequential([keras.Input((2,)), layer]), sampler=jem_tf.SGLD(1))
+    model = jem_tf.JEM(keras.Sequential([keras.Input((2,)), layer]), sampler=jem_tf.SGLD(2))
     model.compile(keras.optimizers.SGD(0.0), run_eagerly=True)
     logs = model.fit(*blobs, batch_size=300, verbose=0).history
     logs = {name: values[0] for name, values in logs.items()}

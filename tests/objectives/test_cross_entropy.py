@@ -11,7 +11,7 @@ def test_loss_and_gradient_are_those_of_keras():
     model = make_toy_model(objective="cross_entropy")
     x, y = draw_data()
     batch = batch_of(model, x, y)
-    loss = lambda: model.objective.loss(model, batch, batch.x, None).loss  # noqa: E731
+    loss = lambda: model.objective.loss(model, batch, None).loss  # noqa: E731
     keras_loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     expected = value_and_gradient(model, lambda: keras_loss(y, model.backbone(x)))
     for value, other in zip(value_and_gradient(model, loss), expected):

@@ -29,7 +29,7 @@ def test_an_update_makes_the_negatives_harder(make_model, blobs):
         )
 
     negatives = objective.negatives(model, batch, seeds)
-    terms = objective.loss(model, batch, batch.x, negatives)
+    terms = objective.loss(model, batch, negatives)
     before, weights = loss(), [w.numpy() for w in objective.noise.flow_weights]
     objective.after_update(model, negatives, terms)
     assert loss() > before

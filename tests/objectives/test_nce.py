@@ -21,7 +21,7 @@ def test_the_loss_is_the_logistic_loss_of_the_two_densities():
     objective.prepare(model, Summary(x, y, (x.min(0), x.max(0)), 60))
     batch = batch_of(model, x, y)
     noise = objective.negatives(model, batch, [tf.constant([1, 2])])
-    loss = lambda: objective.loss(model, batch, batch.x, noise).loss  # noqa: E731
+    loss = lambda: objective.loss(model, batch, noise).loss  # noqa: E731
     value, gradient = value_and_gradient(model, loss)
 
     def log_ratio(points):

@@ -30,9 +30,9 @@ def test_the_flow_of_fce_learns_from_the_inputs_of_the_model(make_model, blobs):
     inputs = {}
 
     class Recording(FCE):
-        def loss(self, model, batch, x, negatives):
-            inputs["model"] = x
-            return super().loss(model, batch, x, negatives)
+        def loss(self, model, batch, negatives):
+            inputs["model"] = batch.x
+            return super().loss(model, batch, negatives)
 
         def after_update(self, model, negatives, terms):
             inputs["flow"] = negatives[1].x

@@ -25,7 +25,7 @@ def test_errors_quote_wrong_settings(kind, options, message):
 
 @pytest.mark.parametrize(
     "sampler",
-    [SGLD(7, 0.5, 0.1, 0.2), SGLD(), SGLD.langevin(9), MALA(5, 1e-2)],
+    [SGLD(7, 0.5, 0.1, 0.2, 0.3), SGLD(), SGLD.langevin(9), MALA(5, 1e-2, 0.5)],
     ids=["numbers", "auto", "schedule", "mala"],
 )
 def test_settings_survive_serialisation(sampler):
@@ -38,4 +38,4 @@ def test_the_tuned_value_is_the_size_of_auto_and_a_factor_of_numbers():
     assert float(SGLD().step_size_at(first, 0.3)) == pytest.approx(0.3)
     assert float(SGLD(step_size=0.5).step_size_at(first, 0.3)) == pytest.approx(0.15)
     assert float(SGLD(step_size=0.5).step_size_at(first, None)) == 0.5
-    assert float(SGLD().step_size_at(first, None)) == SGLD.initial_step_size
+    assert float(SGLD().step_size_at(first, None)) == SGLD().step_size_bounds[1]

@@ -22,10 +22,24 @@ def rates(recipe, steps_per_epoch, steps):
     return [float(schedule(step)) for step in steps]
 
 
-def test_a_rate_with_warmup_rises_and_falls_to_a_fifth():
-    recipe = recipes.Recipe("", "mlp", epochs=2, learning_rate=1e-3, warmup=100)
-    expected = [0.0, 5e-4, 1e-3, 6e-4, 2e-4]
-    assert rates(recipe, 500, (0, 50, 100, 550, 1000)) == pytest.approx(expected)
+@pytest.mark.parametrize("warmup", [None, 100])
+def test_a_cosine_rate_decays_to_zero_with_or_without_warmup(warmup):
+    recipe = recipes.Recipe("", "mlp", epochs=2, learning_rate=1e-3, warmup=warmup)
+    begin = warmup or 0
+    steps = [begin, begin + (1000 - begin) // 2, 1000]
+    assert rates(recipe, 500, steps) == pytest.approx([1e-3, 5e-4, 0.0], abs=1e-9)
+    if warmup:
+        assert rates(recipe, 500, (0, 50)) == pytest.approx([0.0, 5e-4])
+
+
+def test_the_baseline_has_a_rate_of_its_own_and_the_same_noise(digits):
+    recipe = recipes.Recipe("", "mlp", learning_rate=1e-3, baseline_rate=3e-3, input_noise=0.07)
+    for objective, rate in (("joint", 1e-3), ("hdge", 1e-3), ("cross_entropy", 3e-3)):
+        schedule = learning_rate(recipe.optimizer(10, objective))
+        assert float(schedule(0)) == pytest.approx(rate)
+        assert recipe.model(digits, objective=objective).input_noise == 0.07
+    same = dataclasses.replace(recipe, baseline_rate=None).optimizer(10, "cross_entropy")
+    assert float(learning_rate(same)(0)) == pytest.approx(1e-3)
 
 
 def test_the_rate_of_the_paper_rises_for_1000_steps_and_drops_three_times():
@@ -68,7 +82,7 @@ def test_the_fast_recipe_keeps_the_life_of_chains():
 
 def test_a_model_has_the_settings_of_its_recipe(digits):
     recipe = dataclasses.replace(
-        recipes.get("digits"), steps=7, step_size=0.5, clip=0.1, capacity=99, lag=3.0
+        recipes.get("digits"), steps=7, step_size=0.5, noise=0.02, clip=0.1, capacity=99, lag=3.0
     )
     model = recipe.model(digits, seed=5)
     sampler = model.sampler
@@ -77,13 +91,12 @@ def test_a_model_has_the_settings_of_its_recipe(digits):
     assert (model.objective.weight, model.objective.lag) == (1.0, 3.0)
     assert (model.seed, model.input_noise, model.num_classes) == (5, 0.05, 10)
     assert model.one_pass and type(model.start) is jem_tf.Uniform
-    assert recipe.model(digits, objective="cross_entropy").input_noise == 0.0
 
 
 def test_objectives_with_chains_get_the_settings_of_the_recipe():
     recipe = dataclasses.replace(recipes.get("fashion_mnist"), energy_penalty=0.3)
     factored = recipe.objective("factored")
-    assert type(factored) is Factored and (factored.weight, factored.lag) == (0.2, 20.0)
+    assert type(factored) is Factored and (factored.weight, factored.lag) == (0.2, recipe.lag)
     assert factored.energy_penalty == 0.3
     default = recipes.get("fashion_mnist").objective("igebm").energy_penalty
     assert default == IGEBM().energy_penalty > 0
