@@ -10,6 +10,7 @@ import argparse
 import dataclasses
 import json
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -45,20 +46,25 @@ def main() -> None:
         log = out / "events.jsonl"
         events = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
         accuracy = float((model.predict(x, verbose=0).argmax(1) == y).mean())
-        auroc = detection(model.ood_score(x), model.ood_score(patches)).auroc
-        results.append((accuracy, auroc, len(events)))
-        print(
-            f"seed {seed}: accuracy {100 * accuracy:.1f} %, AUROC of photographs by gradient norm "
-            f"{auroc:.3f}, events {len(events)}",
-            flush=True,
+        norm, density = (
+            detection(model.ood_score(x, kind), model.ood_score(patches, kind)).auroc
+            for kind in ("gradient_norm", "log_density")
         )
-    accuracies, aurocs, events = np.array(results).T
-    print(
-        f"{rows.name}, {recipe.epochs} epochs, {len(results)} seeds: accuracy "
-        f"{100 * accuracies.mean():.1f} % (from {100 * accuracies.min():.1f} to "
-        f"{100 * accuracies.max():.1f}), AUROC {aurocs.min():.3f} to {aurocs.max():.3f}, "
-        f"events {int(events.sum())}"
-    )
+        vitals = model.health.vitals()
+        row = (100 * accuracy, norm, density, vitals["trusted"], vitals["gap"], len(events))
+        results.append(row)
+        print(f"seed {seed}: {describe(zip(row, row))}", flush=True)
+    ranges = list(zip(np.min(results, 0), np.max(results, 0)))
+    mean = np.mean(results, 0)[0]
+    print(f"{rows.name}, {recipe.epochs} epochs, {len(results)} seeds: mean accuracy {mean:.1f} %")
+    print(describe(ranges))
+
+
+def describe(ranges: Iterable[tuple[float, float]]) -> str:
+    """The smallest and the largest value of each result, in words."""
+    words = "accuracy", "photographs by gradient norm", "by log p(x)", "trusted", "gap", "events"
+    texts = [f"{low:.4g}" if low == high else f"{low:.4g} to {high:.4g}" for low, high in ranges]
+    return ", ".join(f"{word} {text}" for word, text in zip(words, texts))
 
 
 if __name__ == "__main__":

@@ -49,6 +49,20 @@ def test_tabular(tmp_path):
 
 
 @pytest.mark.slow
+def test_features(tmp_path):
+    """The density of features knows how they hang together, with default settings."""
+    text = run("features", tmp_path)
+    assert figure(text, "samples and data") < 2
+    assert figure(text, "trusted") > 0.9
+    plain, jem = (figure(text, rf"{name}: accuracy [\d.]+, ECE") for name in ("plain", "JEM"))
+    assert jem <= plain
+    assert figure(text, "log density against shuffled:") > 0.95
+    for name in ("patches", "noise", "constant"):
+        limit = figure(text, f"Mahalanobis against {name}:") - 0.03
+        assert figure(text, f"log density against {name}:") > limit
+
+
+@pytest.mark.slow
 def test_two_moons(tmp_path):
     text = run("two_moons", tmp_path, "moons.png")
     assert figure(text, "accuracy") > 0.99

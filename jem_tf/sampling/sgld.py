@@ -42,7 +42,7 @@ class SGLD(Sampler):
     """Unadjusted Langevin steps.
 
     ```python
-    SGLD()                                        # step size tuned, temperature 0.1
+    SGLD()                                        # step size tuned, temperature 0.05
     SGLD(steps=20, step_size=1.0, noise=0.01)     # the paper's setting
     SGLD(steps=10, step_size=1.0, noise=0.01, clip=0.1)    # proximal: a value moves 0.1 at most
     SGLD.langevin(steps=100, initial=0.1)         # the theory: T = 1, decaying step size
@@ -72,7 +72,7 @@ class SGLD(Sampler):
         step_size: Any = AUTO,
         noise: float | str = TIED,
         clip: float | None = None,
-        temperature: float = 0.1,
+        temperature: float = 0.05,
     ):
         super().__init__(steps, step_size, temperature)
         if noise not in (TIED, 0):

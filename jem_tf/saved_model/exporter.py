@@ -45,9 +45,10 @@ def export(
         model: a trained `JEM`.
         directory: the model directory; its name is the model name of the warm-up requests.
         calibrate: labelled data that the model was not trained on, arrays `(x, y)` or batches. It
-            fits the temperature of the probabilities, and the threshold below which an input
-            counts as out of distribution: 5 % of this data lie below it. Both are constants of
-            the graph. Without `calibrate` the temperature is 1 and no input is flagged.
+            fits the temperature of the probabilities, chooses the score of the verdict by
+            outliers that are made from it, and sets the threshold below which an input counts
+            as out of distribution: 5 % of this data lie below it. All are constants of the
+            graph. Without `calibrate` the temperature is 1 and no input is flagged.
         class_names: names of the classes; by default their numbers.
         refine_steps: sampler steps of the signature `refine`.
         sample_steps: sampler steps of the signature `sample`. Samplers without a seed for each row
@@ -76,6 +77,7 @@ def export(
         "refine_steps": refine_steps,
         "sample_steps": sample_steps,
         "temperature": calibration.temperature,
+        "ood_kind": calibration.kind,
         "ood_threshold": calibration.threshold,
         "ood_pass_rate": 1.0 - FALSE_ALARM_RATE,
         "calibration": calibration.metrics,

@@ -1,4 +1,4 @@
-"""What an export is calibrated with: temperature, OOD threshold, and what they achieve.
+"""What an export is calibrated with: temperature, OOD score and threshold, and what they achieve.
 
 Not here: the measures (`detection/`).
 """
@@ -16,6 +16,7 @@ from jem_tf.detection.calibration import (
     reliability,
 )
 from jem_tf.detection.threshold import fit_threshold
+from jem_tf.detection.verdict import choose_score
 
 MAX_EXAMPLES = 20
 NUM_QUANTILES = 1001  # of the scores of the calibration data, for percentiles
@@ -26,6 +27,7 @@ class Calibration:
     """What labelled data says about the outputs of a model."""
 
     temperature: float = 1.0
+    kind: str = "gradient_norm"  # the score of the verdict
     threshold: float | None = None
     quantiles: tuple[float, ...] = (-np.inf, np.inf)
     metrics: dict[str, Any] | None = None
@@ -34,19 +36,21 @@ class Calibration:
 
 
 def fit_calibration(model: Any, data: Any) -> Calibration:
-    """Fit temperature, OOD threshold and score quantiles to `data`; measure what they achieve."""
+    """Fit temperature, OOD score, its threshold and quantiles to `data`; measure the result."""
     if data is None:
         return Calibration()
     x, y = _labelled(model, data)
-    scores = model.ood_score(x)
+    kind, aurocs = choose_score(model.ood_score, x)
+    scores = model.ood_score(x, kind)
     temperature = fit_temperature(model.predict(x, batch_size=256, verbose=0), y)
     first_of_class = np.unique(y, return_index=True)[1][:MAX_EXAMPLES]
     before, after = (measure(model, (x, y), t) for t in (1.0, temperature))
     return Calibration(
         temperature,
+        kind,
         fit_threshold(scores),
         tuple(np.quantile(scores, np.linspace(0, 1, NUM_QUANTILES))),
-        {"before": before, "after": after},
+        {"before": before, "after": after, "made_up_outliers": aurocs[kind]},
         {"signature_name": "serving_default", "instances": _to_lists(x[first_of_class])},
         tuple(y[first_of_class].tolist()),
     )

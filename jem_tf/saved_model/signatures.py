@@ -64,38 +64,40 @@ class Signatures:
         logits = self.logits(inputs)["logits"]
         return {"energy": maths.energy(logits), "joint_energy": maths.joint_energy(logits)}
 
-    def _score(self, inputs: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Logits, log density, OOD score, and whether the score is below the threshold or NaN."""
+    def _scores(self, inputs: tf.Tensor) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+        """Logits, and the OOD scores by name."""
         logits, density, norm = maths.logits_density_and_norm(
             lambda x: self.logits(x)["logits"], inputs, self.model.input_range.scale
         )
+        confidence = tf.reduce_max(tf.nn.softmax(logits), axis=-1)
+        scores = {"gradient_norm": -norm, "log_density": density, "max_probability": confidence}
+        return logits, scores
+
+    def _is_ood(self, score: tf.Tensor) -> tf.Tensor:
+        """Whether the score is below the threshold or NaN."""
         if self.calibration.threshold is None:
-            return logits, density, -norm, tf.zeros_like(norm, tf.bool)
+            return tf.zeros_like(score, tf.bool)
         # TensorFlow's optimiser turns `not (a >= b)` into `a < b`, which is false for NaN.
-        is_ood = (-norm < self.calibration.threshold) | tf.math.is_nan(norm)
-        return logits, density, -norm, is_ood
+        return (score < self.calibration.threshold) | tf.math.is_nan(score)
 
     def classify(self, inputs: tf.Tensor) -> dict[str, tf.Tensor]:
-        logits, log_density, score, is_ood = self._score(inputs)
+        logits, scores = self._scores(inputs)
+        score = scores[self.calibration.kind]
         return {
             "probabilities": tf.nn.softmax(logits / self.calibration.temperature),
             "class_id": tf.argmax(logits, axis=-1),
             "class_name": tf.gather(self.names, tf.argmax(logits, axis=-1)),
-            "energy": -log_density,
+            "energy": -scores["log_density"],
             "ood_score": score,
             "percentile": self._percentile(score),
-            "is_ood": is_ood,
+            "is_ood": self._is_ood(score),
         }
 
     def ood_score(self, inputs: tf.Tensor) -> dict[str, tf.Tensor]:
-        logits, log_density, score, is_ood = self._score(inputs)
-        return {
-            "gradient_norm": score,
-            "log_density": log_density,
-            "max_probability": tf.reduce_max(tf.nn.softmax(logits), axis=-1),
-            "percentile": self._percentile(score),
-            "is_ood": is_ood,
-        }
+        _, scores = self._scores(inputs)
+        score = scores[self.calibration.kind]
+        verdict = {"percentile": self._percentile(score), "is_ood": self._is_ood(score)}
+        return {**scores, **verdict}
 
     def _percentile(self, score: tf.Tensor) -> tf.Tensor:
         """Percentage of the calibration data that scores lower; NaN without calibration."""

@@ -44,7 +44,7 @@ class Recipe:
     steps: int = 20
     step_size: float | str = "auto"
     noise: float | str = "tied"
-    temperature: float = 0.1  # of the density that chains sample, with tied noise
+    temperature: float = 0.05  # of the density that chains sample, with tied noise
     clip: float | None = None  # of a sampler step
     start: str = "uniform"  # of `STARTS`; "mixture" is a Gaussian for each class
     capacity: int | None = None
@@ -146,11 +146,17 @@ RECIPES = {
         ema=0.998,
         steps=5,
         capacity=500,
+        temperature=0.0005,
         reinit_probability=0.0125,  # chains live for 400 steps, as the paper's
         input_noise=0.05,
         generative_weight=0.2,
     ),
-    "image": Recipe("any small images: convolutions, SiLU, self-tuning step size", "convnet"),
+    "image": Recipe(
+        "any small images: convolutions, SiLU, self-tuning step size",
+        "convnet",
+        temperature=0.001,
+        generative_weight=0.2,
+    ),
     "tabular": Recipe("vectors: dense layers", "mlp", epochs=30),
 }
 

@@ -11,7 +11,7 @@ from jem_tf.saved_model.fitted import Calibration, fit_calibration, measure
 
 def test_calibration_is_fitted_to_the_data(model, images):
     calibration = fit_calibration(model, images)
-    scores = model.ood_score(images[0])
+    scores = model.ood_score(images[0], calibration.kind)
     assert (scores < calibration.threshold).mean() == pytest.approx(0.05, abs=0.006)
     assert calibration.quantiles[0] == scores.min() and calibration.quantiles[-1] == scores.max()
     assert len(calibration.quantiles) == 1001
