@@ -18,8 +18,8 @@ class EpochLine(keras.callbacks.Callback):
     ```
 
     ```
-    epoch    loss  acc %  val %  E(data)  E(samples)  time left
-     3/80   1.760   80.6   78.5    -2.32       -2.64       1:12
+    epoch    loss  acc %  val %      gap  trusted %  time left
+     3/80   1.760   80.6   78.5    -0.32       98.2       1:12
     ```
 
     On a terminal, the line of the running epoch is updated in place.
@@ -60,10 +60,10 @@ class EpochLine(keras.callbacks.Callback):
             "loss": (8, logs.get("loss"), "{:.3f}"),
             "acc %": (7, _percent(logs.get("accuracy")), "{:.1f}"),
             "val %": (7, _percent(logs.get("val_accuracy")), "{:.1f}"),
-            "E(data)": (9, logs.get("energy_data"), "{:.2f}"),
-            "E(samples)": (12, logs.get("energy_samples"), "{:.2f}"),
+            "gap": (9, logs.get("gap"), "{:.2f}"),
+            "trusted %": (11, _percent(logs.get("trusted")), "{:.1f}"),
         }
-        hidden = {"E(data)", "E(samples)"} if "energy_data" not in logs else set()
+        hidden = {"gap", "trusted %"} if "gap" not in logs else set()  # there are no chains
         columns = {name: column for name, column in columns.items() if name not in hidden}
         total = self.params.get("epochs") or 1
         width = max(6, 2 * len(str(total)) + 2)

@@ -10,7 +10,7 @@ class Joint(SampledObjective):
     """Cross-entropy, and the marginal p(x) by contrast with its own samples.
 
     ```python
-    JEM(backbone)                                             # the paper's, w = 1
-    JEM(backbone, objective=Joint(weight=0.2))
+    JEM(backbone)                                  # w = 0.2
+    JEM(backbone, objective=Joint(weight=1.0))     # the paper's
     ```
     """

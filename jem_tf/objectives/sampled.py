@@ -56,7 +56,7 @@ class SampledObjective(Objective):
     by_class = False  # whether p(x | y) is learned, by chains that belong to classes
 
     def __init__(
-        self, weight: float = 1.0, lag: float = 4.0, energy_penalty: float = 0.0, **kwargs: Any
+        self, weight: float = 0.2, lag: float = 4.0, energy_penalty: float = 0.0, **kwargs: Any
     ):
         super().__init__(**kwargs)
         check_not_negative(weight=weight, energy_penalty=energy_penalty)
@@ -173,11 +173,12 @@ class SampledObjective(Objective):
         self, model: TrainingModel, batch: Batch, f_data: tf.Tensor, f_mean: tf.Tensor
     ) -> tf.Tensor:
         """The standard deviation of f over the data, at least that of a Gaussian of as many
-        dimensions, T sqrt(D / 2), and at most T D. Without these bounds it would follow f, which
-        is flat before training, and grows without limit if chains are stuck."""
+        dimensions, T sqrt(D / 2), and at most T D, or 5 nats if that is more, for the logits of a
+        classifier. Without these bounds it would follow f, which is flat before training, and
+        grows without limit if chains are stuck."""
         variance = sum_over_replicas(mean_share((f_data - f_mean) ** 2, batch.weight))
         dimensions, temperature = math.prod(model.example_shape), model.sampler.temperature
-        bounds = temperature * math.sqrt(dimensions / 2.0), temperature * dimensions
+        bounds = temperature * math.sqrt(dimensions / 2.0), max(temperature * dimensions, 5.0)
         return tf.stop_gradient(tf.clip_by_value(tf.sqrt(variance), *bounds))
 
     def get_config(self) -> dict[str, Any]:

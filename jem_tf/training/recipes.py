@@ -50,7 +50,7 @@ class Recipe:
     capacity: int | None = None
     reinit_probability: float = 0.05
     input_noise: float = 0.1
-    generative_weight: float = 1.0
+    generative_weight: float = 0.2
     lag: float = 4.0
     energy_penalty: float = 0.0
     warmup: int | None = None  # steps in which the learning rate rises
@@ -130,11 +130,11 @@ RECIPES = {
         "convnet",
         epochs=80,
         learning_rate=1e-3,
+        baseline_rate=3e-3,
         ema=0.99,
         steps=10,
         temperature=0.005,
         input_noise=0.05,
-        generative_weight=0.2,
     ),
     "fashion_mnist": Recipe(
         "28x28 gray images in under an hour on two cores",
@@ -149,13 +149,11 @@ RECIPES = {
         temperature=0.0005,
         reinit_probability=0.0125,  # chains live for 400 steps, as the paper's
         input_noise=0.05,
-        generative_weight=0.2,
     ),
     "image": Recipe(
         "any small images: convolutions, SiLU, self-tuning step size",
         "convnet",
         temperature=0.001,
-        generative_weight=0.2,
     ),
     "tabular": Recipe("vectors: dense layers", "mlp", epochs=30),
 }
@@ -175,6 +173,7 @@ _PAPER = Recipe(
     noise=0.01,
     capacity=10_000,
     input_noise=0.03,
+    generative_weight=1.0,
     lag=1e9,  # all chains count
     augment=True,
 )

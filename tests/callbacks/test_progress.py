@@ -12,8 +12,8 @@ LOGS = {
     "loss": 1.7604,
     "accuracy": 0.806,
     "val_accuracy": 0.785,
-    "energy_data": -2.324,
-    "energy_samples": -2.641,
+    "gap": -0.324,
+    "trusted": 0.9821,
     "step_size": 1.0,
 }
 
@@ -58,8 +58,8 @@ def test_the_header_is_printed_once_and_values_are_below_their_names(clock):
     run(begin(file, epochs=80), clock, range(3), seconds=2.0)
     header, *rows = file.getvalue().splitlines()
     assert len(rows) == 3
-    assert header.strip() == "epoch    loss  acc %  val %  E(data)  E(samples)  time left"
-    assert rows[2].strip() == "3/80   1.760   80.6   78.5    -2.32       -2.64       2:34"
+    assert header.strip() == "epoch    loss  acc %  val %      gap  trusted %  time left"
+    assert rows[2].strip() == "3/80   1.760   80.6   78.5    -0.32       98.2       2:34"
     names = [match.end() for match in re.finditer(r"\S+( %| left)?", header)]
     values = [match.end() for match in re.finditer(r"\S+", rows[2])]
     assert names == values  # right-aligned columns
@@ -67,7 +67,7 @@ def test_the_header_is_printed_once_and_values_are_below_their_names(clock):
 
 @pytest.mark.parametrize("epochs", [1, 80, 99_999])
 def test_lines_fit_into_80_columns(epochs, clock):
-    large = {**LOGS, "loss": -12345.6789, "energy_data": -98765.4, "energy_samples": -98765.4}
+    large = {**LOGS, "loss": -12345.6789, "gap": -98765.4}
     file = Terminal()
     line = begin(file, epochs, steps=10_000)
     line.on_epoch_begin(0)
@@ -87,9 +87,9 @@ def test_the_time_left_is_that_of_the_epochs_of_this_run(clock):
     assert file.getvalue().splitlines()[1].split()[0] == "11/130"
 
 
-def test_energies_are_shown_for_objectives_with_chains_only(clock):
+def test_the_state_of_chains_is_shown_for_objectives_with_chains_only(clock):
     file = io.StringIO()
-    logs = {name: value for name, value in LOGS.items() if not name.startswith("energy")}
+    logs = {name: value for name, value in LOGS.items() if name not in ("gap", "trusted")}
     run(begin(file, epochs=2), clock, range(2), 1.0, logs)
     header, *rows = file.getvalue().splitlines()
     assert header.strip() == "epoch    loss  acc %  val %  time left"
@@ -124,4 +124,4 @@ def test_fit_prints_to_the_standard_output_or_to_the_file(make_model, blobs, cap
     for text in (printed, file.getvalue()):
         lines = text.splitlines()
         assert len(lines) == 3 and [line.split()[0] for line in lines[1:]] == ["1/2", "2/2"]
-        assert "E(samples)" in lines[0]
+        assert "trusted" in lines[0]

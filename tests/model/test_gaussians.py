@@ -9,7 +9,7 @@ import tensorflow as tf
 
 import jem_tf
 
-ROWS, BATCH = 20_000, 256
+ROWS, BATCH = 10_000, 256
 
 
 class Quadratic(keras.layers.Layer):
@@ -30,7 +30,7 @@ class Quadratic(keras.layers.Layer):
         return -0.5 * (squares + tf.reduce_sum(k * self.mean**2, axis=1)) + self.bias
 
 
-def train(x, y, classes, shared, epochs, rate=5e-2):
+def train(x, y, classes, shared, epochs=10, rate=5e-2):
     """Train with the default sampler, buffer and noise; return the model, means and precisions."""
     keras.utils.set_random_seed(0)
     layer = Quadratic(classes, shared)
@@ -48,8 +48,8 @@ def noisy(model, variance):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("dimensions", "epochs"), [(2, 10), (64, 15), (784, 20), (3072, 30)])
-def test_training_recovers_a_gaussian(dimensions, epochs):
+@pytest.mark.parametrize("dimensions", [2, 64, 784, 3072])
+def test_training_recovers_a_gaussian(dimensions):
     """Means within 0.1 standard deviations, precisions within 10 %.
 
     The step size is tuned to a bias of 5 % of the variance. The rest is Monte Carlo error: the last
@@ -58,7 +58,7 @@ def test_training_recovers_a_gaussian(dimensions, epochs):
     rng = np.random.default_rng(0)
     mean, deviation = 0.5 * rng.normal(size=dimensions), np.exp(0.25 * rng.normal(size=dimensions))
     x = (mean + deviation * rng.normal(size=(ROWS, dimensions))).astype(np.float32)
-    model, logs, learned_mean, precision = train(x, rng.integers(0, 2, ROWS), 2, True, epochs)
+    model, logs, learned_mean, precision = train(x, rng.integers(0, 2, ROWS), 2, True)
     variance = noisy(model, deviation**2)
     error = (learned_mean[0] - mean) / np.sqrt(variance)
     ratio = precision[0] * variance
@@ -76,7 +76,7 @@ def test_training_recovers_a_mixture():
     means, deviations = rng.normal(size=(3, dimensions)), np.array([0.5, 0.7, 1.0])[:, None]
     y = rng.choice(3, ROWS, p=shares)
     x = (means[y] + deviations[y] * rng.normal(size=(ROWS, dimensions))).astype(np.float32)
-    model, logs, learned_means, precision = train(x, y, 3, False, 15)
+    model, logs, learned_means, precision = train(x, y, 3, False)
     variance = noisy(model, deviations**2 * np.ones((3, dimensions)))
     error = (learned_means - means) / np.sqrt(variance)
     ratio = precision * variance

@@ -103,7 +103,7 @@ def test_logs_are_the_losses_they_name(weight, trained_model, make_model, blobs)
     f_chains = logsumexp(model.predict(model.stored_chains(), verbose=0), axis=1)
     assert logs["energy_samples"] == pytest.approx(-f_chains.mean(), rel=1e-4)
     assert logs["gap"] == pytest.approx(f_chains.mean() - f.mean(), rel=1e-3, abs=1e-4)
-    spread = np.clip(f.std(), 0.05, 0.1)  # T sqrt(D / 2) and T D, with T = 0.05 and D = 2
+    spread = np.clip(f.std(), 0.05, 5.0)  # at least T sqrt(D / 2), with T = 0.05 and D = 2
     trust = np.clip(2 - (f.mean() - f_chains) / (4 * spread), 0, 1)
     assert logs["trusted"] == pytest.approx(trust.mean(), rel=1e-3)
     generative = (trust * (f_chains - f.mean())).mean()

@@ -88,7 +88,7 @@ def test_samples_far_below_the_data_do_not_count():
     model = make_toy_model(objective=objective, sampler=jem_tf.SGLD(2, temperature=1.0))
     x, y = draw_data()
     f_data = -model.energy(x)
-    spread = np.clip(f_data.std(), np.sqrt(0.5), 1.0)  # of one dimension
+    spread = np.clip(f_data.std(), np.sqrt(0.5), 5.0)  # of one dimension
     points = np.array([[0.0], [-3.0], [8.0]], np.float32)
     f = -model.energy(points)
     trust = np.clip(2 - (f_data.mean() - f) / (2.0 * spread), 0, 1)
@@ -152,7 +152,7 @@ def test_stuck_chains_do_not_make_the_energies_diverge(make_model, blobs):
         return logs["energy_samples"][-1] - logs["energy_data"][-1]
 
     assert train(lag=1e9) > 100  # diverges, while the loss looks good
-    assert train(lag=4.0) < 2 * 4 * 0.05 * 2  # twice the lag, in units of T D
+    assert train(lag=4.0) < 2 * 4 * 5.0  # twice the lag, in units of at most 5 nats
 
 
 def test_errors_quote_wrong_settings(make_model):
