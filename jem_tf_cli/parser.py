@@ -144,7 +144,7 @@ def _add_evaluate(commands: Commands) -> None:
         "--attacks",
         nargs="+",
         metavar="NAME",
-        help="linf, l2, boundary, pointwise (default: all of them), or none",
+        help="linf, l2, apgd_linf, apgd_l2, boundary, pointwise (default: all of them), or none",
     )
     parser.add_argument(
         "--budget",

@@ -11,6 +11,7 @@ FORBIDDEN = (
     "PIL",
     "matplotlib",
     "scipy",
+    "art",
     "foolbox",
     "tensorflow_datasets",
     "tensorflow_probability",

@@ -14,7 +14,6 @@ from jem_tf.detection.calibration import (
     fit_temperature,
     reliability,
     risk_coverage,
-    scale_by_cross_fitting,
 )
 from jem_tf.detection.threshold import FALSE_ALARM_RATE, fit_threshold, is_flagged
 
@@ -30,5 +29,4 @@ __all__ = [
     "is_flagged",
     "reliability",
     "risk_coverage",
-    "scale_by_cross_fitting",
 ]

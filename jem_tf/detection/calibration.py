@@ -138,20 +138,3 @@ def fit_temperature(logits: np.ndarray, labels: np.ndarray) -> float:
         return -log_p[np.arange(len(labels)), labels].mean()
 
     return float(np.exp(minimize_scalar(nll, bounds=LOG_TEMPERATURE_BOUNDS, method="bounded").x))
-
-
-def scale_by_cross_fitting(
-    logits: np.ndarray, labels: np.ndarray
-) -> tuple[np.ndarray, list[float]]:
-    """Divide the logits of each half of the rows by the temperature fitted on the other half.
-
-    Returns the scaled logits and both temperatures. No row is scaled by a temperature that was
-    fitted on its label, so that all rows can be used to measure the calibration.
-    """
-    scaled = logits.astype(np.float64)
-    temperatures = []
-    for half in (0, 1):
-        temperature = fit_temperature(logits[1 - half :: 2], labels[1 - half :: 2])
-        scaled[half::2] /= temperature
-        temperatures.append(temperature)
-    return scaled, temperatures

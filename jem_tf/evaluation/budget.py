@@ -6,7 +6,7 @@ Not here: what is done with it (`parts/`).
 from dataclasses import dataclass, replace
 
 from jem_tf.evaluation.measures.features import TRAINING_ROWS
-from jem_tf.evaluation.measures.robustness import WHITE_BOX
+from jem_tf.evaluation.measures.robustness import NORMS
 
 
 @dataclass(frozen=True)
@@ -20,11 +20,13 @@ class Budget:
 
     rows: int = 2_000  # test rows, and rows of each out-of-distribution set
     attack_rows: int = 250
-    attack_steps: int = 20  # of PGD
+    attack_steps: int = 20  # of PGD and APGD
+    restarts: int = 1  # random starts of PGD and APGD
     refine_steps: tuple[int, ...] = (1, 10)  # the k of JEM-k
     refine_attacks: tuple[str, ...] = ("linf",)
     refine_rows: int = 32
     noise_draws: int = 2  # draws of the noise of JEM-k that its attack averages over
+    square_steps: int = 50  # of the square attack on JEM-k
     boundary_rows: int = 20
     boundary_steps: int = 1_000
     pointwise_rows: int = 8
@@ -44,9 +46,11 @@ BUDGETS = {
         rows=10_000,
         attack_rows=1_000,
         attack_steps=40,
-        refine_attacks=WHITE_BOX,
+        restarts=2,
+        refine_attacks=NORMS,
         refine_rows=64,
         noise_draws=4,
+        square_steps=200,
         boundary_rows=100,
         boundary_steps=10_000,
         pointwise_rows=50,
@@ -58,4 +62,6 @@ BUDGETS = {
     ),
 }
 # Published Inception scores and Fréchet distances need ten thousand samples or more.
-BUDGETS["published"] = replace(BUDGETS["full"], samples_per_class=1_000, max_samples=10_000)
+BUDGETS["published"] = replace(
+    BUDGETS["full"], restarts=5, samples_per_class=1_000, max_samples=10_000
+)

@@ -13,6 +13,7 @@ def tiny_budget():
         attack_rows=6,
         attack_steps=2,
         refine_rows=4,
+        square_steps=2,
         boundary_rows=3,
         boundary_steps=10,
         pointwise_rows=2,

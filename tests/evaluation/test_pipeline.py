@@ -27,7 +27,7 @@ def test_metrics_hold_every_part_for_both_models(report_directory, trained, base
         for kind in ("gradient_norm", "log_density", "max_probability"):
             assert set(model["ood"][kind]) == {"noise", "constant", "digits"}
         attacks = [curve["attack"] for curve in model["robustness"][""]]
-        assert attacks == ["linf", "l2", "boundary", "pointwise"]
+        assert attacks == ["linf", "l2", "apgd_linf", "apgd_l2", "boundary", "pointwise"]
     jem = metrics["models"][str(trained)]
     assert set(jem["robustness"]) == {"", "JEM-1", "JEM-10"}
     assert jem["generation"]["features"]["published"] is False
@@ -90,7 +90,7 @@ def colour_images(rng):
 def test_all_kinds_of_data_are_reported(make, tmp_path):
     np.savez(tmp_path / "rows.npz", **make(np.random.default_rng(0)))
     run = tmp_path / "run"
-    flags = ["--epochs", "1", "--batch-size", "32", "--steps", "1", "--out", str(run)]
+    flags = ["--epochs", "1", "--batch-size", "32", "--steps", "2", "--out", str(run)]
     assert main(["train", str(tmp_path / "rows.npz"), *flags]) == 0
     metrics = run_evaluation(run, tmp_path / "report", "--attacks", "linf")
     assert metrics["failed"] == {}

@@ -4,7 +4,7 @@ Not here: what the results say about a classifier (`robustness.py`).
 """
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,8 @@ BLACK_BOX_BATCH_SIZE = 32
 MAX_ZERO_GRADIENTS = 0.1  # share of rows, before gradients count as masked
 
 Predict = Callable[[np.ndarray], np.ndarray]
+# Inputs, labels and a size in the units of the inputs to changed inputs.
+Attack = Callable[[np.ndarray, np.ndarray, float], np.ndarray]
 
 
 class FoolboxModel:
@@ -40,45 +42,33 @@ class FoolboxModel:
         parts = np.array_split(x.astype(np.float32), -(-len(x) // BATCH_SIZE))
         return np.concatenate([self.network(tf.constant(part)).numpy() for part in parts])
 
+    def find_zero_gradients(self, x: np.ndarray, y: np.ndarray) -> list[str]:
+        """Return a warning if the gradient of many of the inputs is exactly zero."""
+        count = 0
+        for begin in range(0, len(x), BATCH_SIZE):
+            rows = tf.constant(x[begin : begin + BATCH_SIZE])
+            with tf.GradientTape() as tape:
+                tape.watch(rows)
+                labels = y[begin : begin + BATCH_SIZE]
+                loss = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, self.network(rows))
+            gradients = np.asarray(tape.gradient(loss, rows)).reshape(len(rows), -1)
+            count += int((~gradients.any(axis=1)).sum())
+        warning = f"{count / len(x):.0%} of inputs have a gradient of exactly zero: it is masked"
+        return [warning] if count > MAX_ZERO_GRADIENTS * len(x) else []
 
-def run_pgd(
-    kind: str,
-    model: FoolboxModel,
-    x: np.ndarray,
-    y: np.ndarray,
-    sizes: Sequence[float],
-    steps: int,
-    classifier: LogitsFn,
-) -> tuple[np.ndarray, list[str]]:
-    """Return whether each row is still classified correctly, `[sizes, rows]`, and warnings."""
+
+def pgd(norm: str, model: FoolboxModel, steps: int) -> Attack:
+    """Return PGD from a random start; calls have different starts."""
     attacks = import_foolbox().attacks
-    make = attacks.LinfPGD if kind == "linf" else attacks.L2PGD
+    make = attacks.LinfPGD if norm == "linf" else attacks.L2PGD
     method = make(steps=steps, rel_stepsize=max(2.5 / steps, 0.1), random_start=True)
-    classifier = tf.function(classifier, reduce_retracing=True)
-    tf.random.set_seed(0)  # for the random starts of Foolbox
-    correct = np.zeros((len(sizes), len(x)), bool)
-    jobs = [(i, b) for b in range(0, len(x), BATCH_SIZE) for i in range(len(sizes))]
-    zero_gradients = 0
-    for i, begin in bar(jobs, len(jobs), about=f"attack {kind}"):
-        rows = slice(begin, begin + BATCH_SIZE)
-        inputs, labels = tf.constant(x[rows]), tf.constant(y[rows], tf.int64)
-        if sizes[i] > 0:
-            epsilon = sizes[i] * model.width
-            inputs = method.run(model.with_gradients, inputs, labels, epsilon=epsilon)
-        else:
-            zero_gradients += _count_zero_gradients(model.network, inputs, labels)
-        correct[i, rows] = tf.argmax(classifier(inputs), -1) == labels
-    share = zero_gradients / len(x)
-    warning = f"{share:.0%} of inputs have a gradient of exactly zero: it is masked"
-    return correct, [warning] if share > MAX_ZERO_GRADIENTS else []
 
+    def run(x: np.ndarray, y: np.ndarray, epsilon: float) -> np.ndarray:
+        labels = tf.constant(y, tf.int64)
+        changed = method.run(model.with_gradients, tf.constant(x), labels, epsilon=epsilon)
+        return changed.numpy()
 
-def _count_zero_gradients(network: LogitsFn, x: tf.Tensor, y: tf.Tensor) -> int:
-    with tf.GradientTape() as tape:
-        tape.watch(x)
-        loss = tf.nn.sparse_softmax_cross_entropy_with_logits(y, network(x))
-    gradients = np.asarray(tape.gradient(loss, x)).reshape(len(x), -1)
-    return int((~gradients.any(axis=1)).sum())
+    return run
 
 
 def run_black_box(

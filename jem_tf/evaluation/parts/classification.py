@@ -7,8 +7,10 @@ import numpy as np
 
 from jem_tf.detection import calibration
 from jem_tf.evaluation.parts.job import Job, Results
+from jem_tf.evaluation.subjects.base import Subject
 
 BATCH_SIZE = 256
+MAX_CALIBRATION_ROWS = 10_000  # as in exports
 
 
 def measure(job: Job) -> Results:
@@ -28,8 +30,8 @@ def measure(job: Job) -> Results:
         if len(y) < 2:
             continue
         confidence, correct = calibration.confidence_of(logits, y)
-        scaled, temperatures = calibration.scale_by_cross_fitting(logits, y)
-        scaled_confidence, _ = calibration.confidence_of(scaled, y)
+        temperature = _fit_temperature(job, subject)
+        scaled_confidence, _ = calibration.confidence_of(logits / temperature, y)
         yield (
             subject.name,
             {
@@ -38,8 +40,31 @@ def measure(job: Job) -> Results:
                     "before": calibration.reliability(confidence, correct),
                     "adaptive": calibration.reliability(confidence, correct, adaptive=True),
                     "after": calibration.reliability(scaled_confidence, correct),
-                    "temperatures": temperatures,
+                    "temperature": temperature,
                 },
                 "selective": calibration.risk_coverage(confidence, correct),
             },
         )
+
+
+def _fit_temperature(job: Job, subject: Subject) -> float:
+    """Return the temperature of an export: fitted on validation rows, or 1 without them."""
+    logits, y = _validation_logits(job, subject)
+    if len(y):
+        return calibration.fit_temperature(logits, y)
+    job.notes.append(
+        f"{subject.name}: there are no labelled validation rows with finite logits; the "
+        "temperature is 1, so that calibration is the same before and after scaling"
+    )
+    return 1.0
+
+
+def _validation_logits(job: Job, subject: Subject) -> tuple[np.ndarray, np.ndarray]:
+    x = y = np.zeros(0, np.int64)
+    if int(job.data.validation.cardinality()) != 0:  # test sets of TensorFlow Datasets have none
+        x, y = job.labelled_rows("validation", MAX_CALIBRATION_ROWS)
+    batches = [x[begin : begin + BATCH_SIZE] for begin in range(0, len(x), BATCH_SIZE)]
+    none = np.zeros((0, subject.num_classes))
+    logits = np.concatenate([none, *map(subject.predict_logits, batches)])
+    finite = np.isfinite(logits).all(1)
+    return logits[finite], y[finite]

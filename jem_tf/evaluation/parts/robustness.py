@@ -10,7 +10,7 @@ import numpy as np
 
 from jem_tf import pictures
 from jem_tf.detection import fit_threshold, is_flagged
-from jem_tf.evaluation.measures import robustness
+from jem_tf.evaluation.measures import refined, robustness
 from jem_tf.evaluation.parts.job import Job, Results
 from jem_tf.evaluation.subjects.base import Subject
 
@@ -63,6 +63,7 @@ def _curves(job: Job, subject: Subject, x: np.ndarray, y: np.ndarray) -> Curves:
             y[:n],
             job.bounds,
             steps=budget.boundary_steps if kind == "boundary" else budget.attack_steps,
+            restarts=budget.restarts,
             starts=x,
             predict=None if subject.logits_fn else subject.predict_logits,
         )
@@ -72,19 +73,23 @@ def _curves(job: Job, subject: Subject, x: np.ndarray, y: np.ndarray) -> Curves:
 
 
 def _refined_curves(job: Job, subject: Subject, x: np.ndarray, y: np.ndarray) -> Curves:
-    for steps in job.budget.refine_steps:
-        for kind in (kind for kind in job.attacks if kind in job.budget.refine_attacks):
-            curve = robustness.attack(
-                kind,
-                robustness.refined_network(subject.jem, steps, job.budget.noise_draws),
+    budget = job.budget
+    for k in budget.refine_steps:
+        for norm in (kind for kind in job.attacks if kind in budget.refine_attacks):
+            curve = refined.attack(
+                norm,
+                subject.jem,
+                k,
                 x,
                 y,
                 job.bounds,
-                epsilons=robustness.default_epsilons(kind, subject.shape)[::-3],
-                steps=job.budget.attack_steps,
-                classifier=robustness.refined_network(subject.jem, steps),
+                robustness.default_epsilons(norm, subject.shape)[::-3],
+                budget.attack_steps,
+                budget.restarts,
+                budget.noise_draws,
+                budget.square_steps,
             )
-            yield f"JEM-{steps}", curve
+            yield f"JEM-{k}", curve
 
 
 def _measure_distal(job: Job, subject: Subject) -> dict[str, Any]:

@@ -28,6 +28,7 @@ STYLE: dict[Any, Any] = {
     "svg.hashsalt": "jem_tf",  # equal charts have equal bytes
 }
 MAX_CONFUSION_CLASSES = 30
+MARKERS = {"apgd_linf": "s", "apgd_l2": "s", "boundary": "^", "pointwise": "x"}  # PGD has circles
 TRAINING_PANELS = {  # columns of log.csv by the title of their panel
     "losses": ("classification_loss", "generative_loss", "val_classification_loss"),
     "energy": ("energy_data", "energy_samples"),
@@ -43,7 +44,7 @@ def draw(results: dict[str, Any]) -> dict[str, str]:
     import matplotlib
 
     models: Models = results["models"]
-    l2_kinds = ("l2", "boundary", "pointwise")
+    l2_kinds = ("l2", "apgd_l2", "boundary", "pointwise")
     drawings: dict[str, Callable[[], Figure | None]] = {
         "reliability": lambda: _draw_reliability(models),
         "risk_coverage": lambda: _draw_risk_coverage(models),
@@ -51,7 +52,7 @@ def draw(results: dict[str, Any]) -> dict[str, str]:
         "log_density": lambda: _draw_histograms(models, "log_density", "log p(x) + constant"),
         "gradient_norm": lambda: _draw_histograms(models, "gradient_norm", "−|∂ log p(x) / ∂x|"),
         "attack_linf": lambda: _draw_attacks(
-            models, ("linf",), "largest change of a pixel, of 255", factor=255
+            models, ("linf", "apgd_linf"), "largest change of a pixel, of 255", factor=255
         ),
         "attack_l2": lambda: _draw_attacks(
             models, l2_kinds, "Euclidean length, pixels from 0 to 1"
@@ -179,7 +180,7 @@ def _draw_attacks(
     figure = _figure(6.2, 3.6)
     axis = figure.subplots()
     for colour, style, name, curve in lines:
-        marker = {"boundary": "^", "pointwise": "x"}.get(curve["attack"], "o")
+        marker = MARKERS.get(curve["attack"], "o")
         axis.plot(
             [factor * epsilon for epsilon in curve["epsilons"]],
             [100 * accuracy for accuracy in curve["accuracy"]],

@@ -90,12 +90,13 @@ def _values(models: list[dict[str, Any]]) -> Iterator[tuple[str, Format, list[An
         for name in names:
             aurocs = [_get(model, "ood", kind, name, "auroc") for model in models]
             yield f"AUROC {kind}: {name}", number, aurocs
-    for size in LINF_SIZES:
-        label = f"accuracy, PGD linf ε = {round(size * 255)}/255"
-        yield label, percent, [accuracy_at(model, "linf", size) for model in models]
-    for size in L2_SIZES:
-        label = f"accuracy, PGD l2 ε = {size:g}"
-        yield label, percent, [accuracy_at(model, "l2", size) for model in models]
+    for method, prefix in (("PGD", ""), ("APGD", "apgd_")):
+        for size in LINF_SIZES:
+            label = f"accuracy, {method} linf ε = {round(size * 255)}/255"
+            yield label, percent, [accuracy_at(model, f"{prefix}linf", size) for model in models]
+        for size in L2_SIZES:
+            label = f"accuracy, {method} l2 ε = {size:g}"
+            yield label, percent, [accuracy_at(model, f"{prefix}l2", size) for model in models]
 
 
 def _answer_on_confidence(model: Any, other: Any, beside: Any) -> tuple[str, str] | None:
@@ -129,15 +130,21 @@ def _answer_on_detection(model: Any, other: Any, beside: Any) -> tuple[str, str]
 
 
 def _answer_on_attacks(model: Any, other: Any, beside: Any) -> tuple[str, str] | None:
-    accuracy = accuracy_at(model, "linf", FOOLED_SIZE)
+    accuracy, other_accuracy = _lowest_accuracy(model), _lowest_accuracy(other)
     if accuracy is None:
         return None
     return (
         "How easily is it fooled?",
         f"With every pixel changed by up to {round(FOOLED_SIZE * 255)} of 255 gray levels, by the "
         f"strongest attack that was tried, it is still right in {percent(accuracy)} of cases"
-        f"{beside(accuracy_at(other, 'linf', FOOLED_SIZE), percent)}.",
+        f"{beside(other_accuracy, percent)}.",
     )
+
+
+def _lowest_accuracy(model: dict[str, Any]) -> float | None:
+    """Return the accuracy under the strongest L∞ attack of `FOOLED_SIZE`, if one was measured."""
+    values = [accuracy_at(model, kind, FOOLED_SIZE) for kind in ("linf", "apgd_linf")]
+    return min((value for value in values if value is not None), default=None)
 
 
 def _answer_on_samples(model: Any) -> tuple[str, str] | None:

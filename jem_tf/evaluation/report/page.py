@@ -12,7 +12,7 @@ from typing import Any
 from jem_tf.evaluation.report import charts, figures
 
 MEDIA_TYPES = {".png": "image/png", ".gif": "image/gif"}
-REQUIRED_PACKAGES = ("matplotlib", "jinja2", "foolbox")
+REQUIRED_PACKAGES = ("matplotlib", "jinja2", "foolbox", "art")
 
 
 def check_installed() -> None:

@@ -62,10 +62,14 @@ class KerasSubject(Subject):
             return {"logits": logits, "gradient_norm": -norm}
 
         self.logits_fn = logits_fn
+        self._logits = tf.function(logits_fn, reduce_retracing=True)
         self._score = score
 
     def score_batch(self, x: Any) -> dict[str, Any]:
         return dict(self._score(tf.cast(x, tf.float32)))
+
+    def predict_logits(self, x: Any) -> np.ndarray:
+        return self._logits(tf.cast(x, tf.float32)).numpy()
 
     @property
     def can_sample(self) -> bool:

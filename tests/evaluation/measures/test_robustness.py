@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import jem_tf
 from jem_tf.evaluation.measures import robustness
 
 WEIGHTS = np.random.default_rng(0).normal(size=20).astype(np.float32)
@@ -27,14 +26,67 @@ def rows():
     return x.astype(np.float32), (side > 0).astype(np.int64)
 
 
-@pytest.mark.parametrize(("kind", "dual"), [("linf", 1), ("l2", 2)])
-def test_pgd_reaches_the_worst_case_of_a_linear_classifier(kind, dual, rows):
+@pytest.mark.parametrize(
+    ("kind", "dual"), [("linf", 1), ("l2", 2), ("apgd_linf", 1), ("apgd_l2", 2)]
+)
+def test_white_box_attacks_reach_the_worst_case_of_a_linear_classifier(kind, dual, rows):
     """An attack of size ε lowers the margin by at most 2 ε |w|, in the dual norm; 2 = width."""
     exact = 0.5 / (2 * np.linalg.norm(WEIGHTS, dual))
     sizes = [exact * 0.999, exact * 1.001]
     curve = robustness.attack(kind, linear, *rows, epsilons=sizes, steps=100)
     assert curve.accuracy == [1.0, 1.0, 0.0]
     assert curve.epsilons == [0.0, *sizes] and curve.rows == 64
+
+
+@pytest.mark.parametrize(
+    ("kind", "dual", "tolerance"),
+    [("linf", 1, 0.1), ("l2", 2, 0.1), ("apgd_linf", 1, 0.021), ("apgd_l2", 2, 0.021)],
+)
+def test_the_accuracy_of_a_linear_classifier_of_four_classes(kind, dual, tolerance):
+    """A row withstands ε if 2 ε |w_y - w_j| is below its margin to every other class j.
+
+    PGD follows the nearest class at its start. APGD finds the others.
+    """
+    rng = np.random.default_rng(2)
+    weights = rng.normal(size=(20, 4)).astype(np.float32)
+    x = rng.uniform(-0.5, 0.5, (100, 20)).astype(np.float32)
+    logits = x @ weights
+    y = logits.argmax(1)
+    norms = np.linalg.norm(weights[:, y][:, :, None] - weights[:, None], dual, axis=0)
+    margins = logits.max(1)[:, None] - logits
+    norms[np.arange(100), y] = np.nan
+    withstood = np.nanmin(margins / norms, axis=1) / 2
+    sizes = np.quantile(withstood, [0.25, 0.5, 0.75]) * 1.001
+    curve = robustness.attack(
+        kind, lambda x: x @ weights, x, y, (-1.0, 1.0), sizes.tolist(), steps=40, restarts=2
+    )
+    exact = (withstood > sizes[:, None]).mean(1)
+    np.testing.assert_allclose(curve.accuracy[1:], exact, atol=tolerance)
+    assert (curve.accuracy[1:] >= exact).all()
+
+
+def needle(x):
+    """A margin of 1 without a gradient for x < 0.5, which falls to -1 at x = 1."""
+    margin = 1.0 - 4.0 * tf.nn.relu(x[:, 0] - 0.5)
+    return tf.stack([margin, tf.zeros_like(margin)], axis=1)
+
+
+@pytest.mark.parametrize("kind", ["linf", "apgd_linf"])
+def test_a_row_withstands_an_attack_if_no_restart_succeeds(kind):
+    """A start in [-1, 1] meets a gradient with probability 1/4, and then succeeds.
+
+    The momentum of APGD carries a few starts further.
+    """
+    x, y = np.zeros((400, 1), np.float32), np.zeros(400, np.int64)
+
+    def accuracy(restarts):
+        return robustness.attack(
+            kind, needle, x, y, epsilons=[0.5], steps=10, restarts=restarts
+        ).accuracy[1]
+
+    once = accuracy(1)
+    assert once == pytest.approx(0.75 if kind == "linf" else 0.69, abs=0.09)  # 4 standard errors
+    assert accuracy(4) == pytest.approx(once**4, abs=0.09)
 
 
 def test_the_boundary_attack_comes_near_the_worst_case(rows):
@@ -103,34 +155,6 @@ def test_masked_gradients_are_found(network):
     assert any("exactly zero" in w for w in curves[0].warnings)
     signs = " ".join(robustness.find_masked_gradients(curves))
     assert "can be made plain gray" in signs and "boundary attack is stronger" in signs
-
-
-def test_the_gradient_of_jem_k_includes_its_sampler_steps(network):
-    """Against a finite difference of the whole computation with the same noise."""
-    model, x, _ = network
-    jem = jem_tf.JEM(model, sampler=jem_tf.SGLD(5, step_size=0.3, noise=0.05), seed=0)
-    jem.adapt(x)
-    logits = robustness.refined_network(jem, 3)
-    point, direction = tf.constant(x[:1]), np.zeros((1, 4, 4, 1), np.float32)
-    direction[0, 1, 2, 0] = 1e-2
-
-    def first_call(value):  # of a new network each time: the first call has the same noise
-        return robustness.refined_network(jem, 3, draws=2)(value)[0, 0]
-
-    with tf.GradientTape() as tape:
-        tape.watch(point)
-        value = first_call(point)
-    derivative = tape.gradient(value, point)[0, 1, 2, 0]
-    difference = (first_call(point + direction) - first_call(point - direction)) / 2e-2
-    assert float(derivative) == pytest.approx(float(difference), rel=0.05, abs=1e-3)
-    assert abs(float(difference)) > 1e-3
-    first, second = logits(point), logits(point)
-    assert not np.allclose(first, second)  # new noise at every call
-    np.testing.assert_allclose(tf.reduce_sum(tf.exp(first), 1), 1.0, rtol=1e-5)
-    averaged = robustness.refined_network(jem, 3, draws=64)
-    assert np.std([averaged(point)[0, 0] for _ in range(8)]) < np.std(
-        [logits(point)[0, 0] for _ in range(8)]
-    )
 
 
 def test_distal_adversarials_fool_a_plain_network(network):

@@ -54,3 +54,11 @@ def test_answers_name_the_hardest_set_and_the_baseline(metrics):
     assert "Hardest: noise (plain: 60.0" in detection and "its log density" in detection
     assert "right in 98.0" in answers["Can its confidence be trusted?"]
     assert "(plain: 10.0" in answers["How easily is it fooled?"]
+
+
+def test_the_answer_on_attacks_is_that_of_the_strongest_attack(metrics):
+    curves = metrics["models"]["mine"]["robustness"][""]
+    curves.append({**curves[0], "attack": "apgd_linf", "accuracy": [0.9, 0.4]})
+    assert "right in 40.0" in dict(report.answers(metrics))["How easily is it fooled?"]
+    rows = dict(report.rows(metrics))
+    assert rows["accuracy, APGD linf ε = 12/255"] == ["40.0\N{NO-BREAK SPACE}%", "–"]
