@@ -14,12 +14,14 @@ from jem_tf.objectives.hdge import HDGE
 from jem_tf.objectives.igebm import IGEBM
 from jem_tf.objectives.joint import Joint
 from jem_tf.objectives.nce import NCE
+from jem_tf.objectives.supcon import SupCon
 
 OBJECTIVES = {
     "joint": Joint,
     "factored": Factored,
     "igebm": IGEBM,
     "hdge": HDGE,
+    "supcon": SupCon,
     "nce": NCE,
     "fce": FCE,
     "dual_adversarial": DualAdversarial,
@@ -51,6 +53,7 @@ __all__ = [
     "Flow",
     "Joint",
     "Objective",
+    "SupCon",
     "Terms",
     "get",
     "mean_share",

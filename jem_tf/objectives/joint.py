@@ -1,5 +1,7 @@
 """JEM: log p(x, y) = log p(y | x) + log p(x), the paper's objective."""
 
+from typing import Any
+
 import keras
 
 from jem_tf.objectives.sampled import SampledObjective
@@ -14,3 +16,8 @@ class Joint(SampledObjective):
     JEM(backbone, objective=Joint(weight=1.0))     # the paper's
     ```
     """
+
+    def __init__(
+        self, weight: float = 0.2, lag: float = 4.0, energy_penalty: float = 0.0, **kwargs: Any
+    ):
+        super().__init__(weight, lag, energy_penalty, **kwargs)

@@ -12,7 +12,7 @@ import keras
 import tensorflow as tf
 
 from jem_tf import energy as maths
-from jem_tf._tf.replicas import mean_share
+from jem_tf._tf.replicas import mean_share, sum_over_replicas
 from jem_tf.checks import check_not_negative
 from jem_tf.objectives.base import Batch, Objective, Terms, TrainingModel, regularisation
 from jem_tf.sampling.starts import ChainStart, GaussianMixture
@@ -85,7 +85,7 @@ class NCE(Objective):
         classification, cross_entropy = self.cross_entropy(model, batch, logits)
         log_ratio = self.log_ratio(f, both)
         weight = tf.concat([batch.weight, tf.ones([tf.shape(negatives)[0]])], axis=0)
-        logistic = discriminate(model, log_ratio, n, weight)
+        logistic, _ = discriminate(model, log_ratio, n, weight)
         loss = classification + self.weight * logistic + regularisation(model)
         return Terms(loss, logits, {"cross_entropy": cross_entropy})
 
@@ -105,15 +105,16 @@ class NCE(Objective):
 
 def discriminate(
     model: TrainingModel, scores: tf.Tensor, n: tf.Tensor, weight: tf.Tensor
-) -> tf.Tensor:
-    """This replica's share of the logistic loss between data and negatives, logged.
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """This replica's share of the logistic loss between data and negatives, and the accuracy.
 
     `scores` are logits of being data: the first `n` rows are data, the others negatives.
     """
     losses = logistic_losses(scores, n)
     correct = tf.cast(tf.concat([scores[:n] > 0, scores[n:] <= 0], axis=0), tf.float32)
     model.log(weight, generative_loss=2.0 * losses, discriminator_accuracy=correct)
-    return 2.0 * mean_share(losses, weight)
+    accuracy = sum_over_replicas(mean_share(correct, weight))
+    return 2.0 * mean_share(losses, weight), accuracy
 
 
 def logistic_losses(scores: tf.Tensor, n: tf.Tensor) -> tf.Tensor:

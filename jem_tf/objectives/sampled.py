@@ -56,7 +56,7 @@ class SampledObjective(Objective):
     by_class = False  # whether p(x | y) is learned, by chains that belong to classes
 
     def __init__(
-        self, weight: float = 0.2, lag: float = 4.0, energy_penalty: float = 0.0, **kwargs: Any
+        self, weight: float = 1.0, lag: float = 4.0, energy_penalty: float = 0.0, **kwargs: Any
     ):
         super().__init__(**kwargs)
         check_not_negative(weight=weight, energy_penalty=energy_penalty)

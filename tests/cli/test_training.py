@@ -12,7 +12,7 @@ import jem_tf
 from jem_tf.objectives import HDGE
 from jem_tf_cli import main
 
-QUICK = ["--batch-size", "60", "--steps", "1"]
+QUICK = ["--batch-size", "60", "--steps", "2"]
 
 
 def epochs_in_log(run):

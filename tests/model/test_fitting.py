@@ -244,7 +244,7 @@ def test_steep_networks_begin_with_a_small_step(make_model, blobs):
     x, y = blobs
     step_sizes = []
     for factor in (1.0, 1000.0):
-        model = make_model()
+        model = make_model(sampler=jem_tf.SGLD(3, temperature=1.0))
         model.compile("adam", run_eagerly=True)
         model.fit(x * factor, y, batch_size=300, verbose=0)
         step_sizes.append(model.progress.number("step_size"))

@@ -79,6 +79,7 @@ def test_the_update_follows_the_gradient_of_the_exact_likelihood():
     model = make_toy_model(
         sampler=jem_tf.MALA(400, step_size=0.02),
         buffer=jem_tf.ReplayBuffer(4000, reinit_probability=0.0),
+        objective=jem_tf.objectives.Joint(weight=1.0, lag=1e9),
     )
     with tf.GradientTape() as tape:
         f = log_density(model.backbone(GRID))

@@ -70,7 +70,7 @@ def test_what_every_objective_and_schedule_saves_loads_in_a_fresh_process(tmp_pa
         **{name: name for name in jem_tf.objectives.OBJECTIVES},
         "nce": jem_tf.objectives.NCE(flow),
         "fce": jem_tf.objectives.FCE(jem_tf.objectives.Flow(couplings=2, width=4, steps=2)),
-        "hdge": jem_tf.objectives.HDGE(queue=32),
+        "hdge": jem_tf.objectives.HDGE(0.5),
     }
     for name, objective in objectives.items():
         rate = Cooled(Warmup(keras.optimizers.schedules.CosineDecay(1e-2, 10), 2), 0.5)

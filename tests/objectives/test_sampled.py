@@ -38,7 +38,7 @@ def exact_samples(model, by_class, n=3000):
 @pytest.mark.parametrize(
     "objective",
     [
-        Joint(lag=1e9),
+        Joint(weight=1.0, lag=1e9),
         Factored(lag=1e9),
         IGEBM(lag=1e9, energy_penalty=0.0),
         IGEBM(conditional=True, lag=1e9, energy_penalty=0.0),
@@ -84,7 +84,7 @@ def test_the_penalty_is_the_mean_square_of_log_densities():
 
 def test_samples_far_below_the_data_do_not_count():
     """Full weight up to `lag` standard deviations of f below the data, none from twice as far."""
-    objective = Joint(lag=2.0)
+    objective = Joint(weight=1.0, lag=2.0)
     model = make_toy_model(objective=objective, sampler=jem_tf.SGLD(2, temperature=1.0))
     x, y = draw_data()
     f_data = -model.energy(x)

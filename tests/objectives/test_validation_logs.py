@@ -11,7 +11,7 @@ NOT_MEASURED = ("val_generative_loss", "val_discriminator_accuracy")
 
 @pytest.mark.parametrize(
     "objective",
-    [HDGE(queue=128), NCE(), FCE(Flow(**SMALL_FLOW)), DualAdversarial(steps=1, attack_steps=1)],
+    [HDGE(), NCE(), FCE(Flow(**SMALL_FLOW)), DualAdversarial(steps=1, attack_steps=1)],
     ids=lambda objective: type(objective).__name__,
 )
 def test_a_loss_that_validation_does_not_compute_is_not_shown(make_model, blobs, objective):

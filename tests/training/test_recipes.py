@@ -88,7 +88,7 @@ def test_a_model_has_the_settings_of_its_recipe(digits):
     sampler = model.sampler
     assert (sampler.steps, sampler.step_size, sampler.noise, sampler.clip) == (7, 0.5, 0.02, 0.1)
     assert (model.buffer.capacity, model.buffer.reinit_probability) == (99, 0.05)
-    assert (model.objective.weight, model.objective.lag) == (1.0, 3.0)
+    assert (model.objective.weight, model.objective.lag) == (0.2, 3.0)
     assert (model.seed, model.input_noise, model.num_classes) == (5, 0.05, 10)
     assert model.one_pass and type(model.start) is jem_tf.Uniform
 
