@@ -142,6 +142,7 @@ RECIPES = {
         {"width": 16},
         epochs=6,
         learning_rate=1e-3,
+        baseline_rate=3e-3,
         warmup=500,
         ema=0.998,
         steps=5,
