@@ -217,7 +217,7 @@ def main() -> None:
         rows = dataclasses.replace(rows, test=rows.validation)
     recipe = recipes.get(recipes.default_for(rows))
     if arguments.seconds:  # the number of steps is not known, so there is no schedule
-        recipe = dataclasses.replace(recipe, warmup=None, drops=(), cosine=False)
+        recipe = dataclasses.replace(recipe, warmup=None, drops=(), cosine=False, ema=0.98)
     elif arguments.epochs:
         recipe = dataclasses.replace(recipe, epochs=arguments.epochs)
     settings = dict(parse_setting(text, recipe) for text in arguments.settings)

@@ -95,6 +95,10 @@ def class_shares(summary: inputs.Summary, classes: int) -> np.ndarray:
 
 def warn_if_unhealthy(model: Any) -> None:
     """Warn if the end of a training says that the density has not been learned."""
+    if (problem := model.objective.unfinished(model)) is not None:
+        warnings.warn(problem, stacklevel=3)
+    if not model.objective.uses_chains:
+        return
     vitals, step_size = model.health.vitals(), model.progress.number("step_size")
     if model.health.steps >= WARNING_STEPS and vitals["trusted"] < 0.5:
         warnings.warn(

@@ -156,9 +156,8 @@ class JEM(EnergyModel):
         self.check_compiled()
         x = fitting.before_fit(self, x, y, batch_size or 32, epochs, kwargs)
         history = super().fit(x, y, batch_size, epochs, **kwargs)
-        if self.objective.uses_chains:
-            fitting.warn_if_unhealthy(self)
-        elif self.sampler.tunes:  # nothing has tuned it
+        fitting.warn_if_unhealthy(self)
+        if not self.objective.uses_chains and self.sampler.tunes:  # nothing has tuned it
             fitting.choose_step_size(self)
         return history
 

@@ -135,6 +135,10 @@ class Objective(State):
         rows = tf.cast(tf.shape(terms.logits)[0], tf.float32)
         model.log_loss(sum_over_replicas(terms.loss), rows)
 
+    def unfinished(self, model: TrainingModel) -> str | None:
+        """What has not been learned at the end of `fit`, in words; None if nothing is missing."""
+        return None
+
     def test(self, model: TrainingModel, batch: Batch) -> tf.Tensor:
         """Log the losses of clean data that is not learned from; return the logits."""
         logits = model.logits(batch.x)

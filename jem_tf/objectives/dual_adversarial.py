@@ -123,6 +123,15 @@ class DualAdversarial(Objective):
         self["accuracy"].assign(tf.where(wins, CHANCE, mean))
         model.log(ascent_steps=tf.cast(steps, tf.float32))
 
+    def unfinished(self, model: TrainingModel) -> str | None:
+        step, warmup = model.progress.number("step"), self.settings["warmup"]
+        if step > warmup:
+            return None
+        return (
+            f"Energies are not learned: training ended after {step} steps, and they begin after "
+            f"`warmup`={warmup}."
+        )
+
     def _second_stage(self, model: TrainingModel) -> tf.Tensor:
         return model.progress["step"] >= self.settings["warmup"]
 

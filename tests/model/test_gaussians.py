@@ -30,7 +30,7 @@ class Quadratic(keras.layers.Layer):
         return -0.5 * (squares + tf.reduce_sum(k * self.mean**2, axis=1)) + self.bias
 
 
-def train(x, y, classes, shared, epochs=10, rate=5e-2):
+def train(x, y, classes, shared, epochs=20, rate=5e-2):
     """Train with the default sampler, buffer and noise; return the model, means and precisions."""
     keras.utils.set_random_seed(0)
     layer = Quadratic(classes, shared)

@@ -132,3 +132,9 @@ def test_errors_quote_wrong_settings(options):
     ((name, value),) = options.items()
     with pytest.raises(ValueError, match=f"{name}={value}"):
         DualAdversarial(**options)
+
+
+def test_fit_warns_if_it_ends_in_the_first_stage(make_model, blobs):
+    model = make_model(objective=DualAdversarial(steps=1, attack_steps=1, warmup=100))
+    with pytest.warns(UserWarning, match="ended after 3 steps, and they begin after `warmup`=100"):
+        model.fit(*blobs, batch_size=100, verbose=0)
