@@ -79,7 +79,7 @@ def run(recipe: recipes.Recipe, guard: DivergenceGuard, seed: int) -> dict[str, 
     seconds = time.monotonic() - begin
     x, y = digits.arrays("test")
     photographs = ood_sets.load("patches", digits, len(x))
-    auroc = detection(model.ood_score(x), model.ood_score(photographs)).auroc
+    auroc = detection(*(model.ood_score(v, "gradient_norm") for v in (x, photographs))).auroc
     events = [event for event in guard.events if event["event"] == "divergence"]
     return {
         "accuracy": float((model.predict(x, verbose=0).argmax(1) == y).mean()),

@@ -76,11 +76,11 @@ class EnergyModel(private.TrainableModel):
         labels = y if y is None or not tf.executing_eagerly() else self._labels(y, len(x), "y")
         return self._batched("energy", run, self._rows(x), batch_size, labels)
 
-    def ood_score(self, x: Any, kind: str = "gradient_norm", batch_size: int = BATCH_SIZE) -> Any:
+    def ood_score(self, x: Any, kind: str = "log_density", batch_size: int = BATCH_SIZE) -> Any:
         """How typical each row of `x` is, higher for inputs like the training data; `[n]`.
 
-        `kind` is "gradient_norm" (-||d log p(x) / dx||, x in units of half the data's range),
-        "log_density" or "max_probability".
+        `kind` is "log_density", "gradient_norm" (-||d log p(x) / dx||, x in units of half the
+        data's range) or "max_probability".
         """
         maths.check_ood_kind(kind)
 

@@ -34,7 +34,7 @@ def test_scores_are_those_of_the_logits_and_of_finite_differences(model, blobs):
         -(model.energy(x + step * unit) - model.energy(x - step * unit)) / (2 * step)
         for unit in np.diag(scale)
     ]
-    np.testing.assert_allclose(-model.ood_score(x), np.linalg.norm(slopes, axis=0), rtol=0.02)
+    np.testing.assert_allclose(-model.ood_score(x, "gradient_norm"), np.linalg.norm(slopes, axis=0), rtol=0.02)
 
 
 def test_no_rows_give_no_answers(model, blobs):
@@ -108,9 +108,10 @@ def test_rows_of_another_shape_raise(method, shape, model):
 
 def test_scores_before_adapt_have_the_unit_1(make_model, blobs):
     model = make_model()
-    before = model.ood_score(blobs[0])
+    before = model.ood_score(blobs[0], "gradient_norm")
     model.adapt(blobs[0])
-    assert (model.ood_score(blobs[0]) != before).all()  # now in units of the range of the data
+    after = model.ood_score(blobs[0], "gradient_norm")
+    assert (after != before).all()  # now in units of the range of the data
 
 
 def test_sampling_before_adapt_raises(make_model):
