@@ -20,7 +20,9 @@ def test_rescaling_a_feature_and_its_weights_changes_nothing(make_model, blobs):
         model.fit(x * factor, y, batch_size=150, verbose=0, shuffle=False)
     chains = [model.stored_chains() for model in models]
     np.testing.assert_allclose(chains[1], chains[0] * units, rtol=2e-3)
-    scores = [model.ood_score(x * factor, "gradient_norm") for model, factor in zip(models, (1.0, units))]
+    scores = [
+        model.ood_score(x * factor, "gradient_norm") for model, factor in zip(models, (1.0, units))
+    ]
     np.testing.assert_allclose(*scores, rtol=1e-3)
 
 

@@ -34,7 +34,9 @@ def test_scores_are_those_of_the_logits_and_of_finite_differences(model, blobs):
         -(model.energy(x + step * unit) - model.energy(x - step * unit)) / (2 * step)
         for unit in np.diag(scale)
     ]
-    np.testing.assert_allclose(-model.ood_score(x, "gradient_norm"), np.linalg.norm(slopes, axis=0), rtol=0.02)
+    np.testing.assert_allclose(
+        -model.ood_score(x, "gradient_norm"), np.linalg.norm(slopes, axis=0), rtol=0.02
+    )
 
 
 def test_no_rows_give_no_answers(model, blobs):

@@ -5,8 +5,10 @@ APGD is PGD with momentum and a step size that adapts to the progress (Croce and
 square attack is a random search that needs scores only (Andriushchenko et al., 2020).
 """
 
+import logging
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -55,9 +57,22 @@ def _apgd(
             batch_size=len(x),
             verbose=False,
         )
-        return method.generate(x, y)
+        with _without_tracing_warnings():
+            return method.generate(x, y)
 
     return run
+
+
+@contextmanager
+def _without_tracing_warnings() -> Iterator[None]:
+    """ART traces its functions again for batches of other sizes."""
+    logger = tf.get_logger()
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def square(norm: str, predict: Predict, bounds: tuple[float, float], steps: int) -> Attack:
