@@ -216,8 +216,9 @@ def main() -> None:
     if arguments.split == "validation":
         rows = dataclasses.replace(rows, test=rows.validation)
     recipe = recipes.get(recipes.default_for(rows))
-    if arguments.seconds:  # the number of steps is not known, so there is no schedule
-        recipe = dataclasses.replace(recipe, warmup=None, drops=(), cosine=False, ema=0.98)
+    if arguments.seconds:  # the number of steps is not known: no schedule, and a small buffer
+        constant = {"warmup": None, "drops": (), "cosine": False, "ema": 0.98}
+        recipe = dataclasses.replace(recipe, **constant, capacity=recipe.capacity or 200)
     elif arguments.epochs:
         recipe = dataclasses.replace(recipe, epochs=arguments.epochs)
     settings = dict(parse_setting(text, recipe) for text in arguments.settings)

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 LogitsFn = Callable[[tf.Tensor], tf.Tensor]
 
-OOD_SCORES = ("gradient_norm", "log_density", "max_probability")
+OOD_SCORES = ("log_density", "gradient_norm", "max_probability")
 
 
 def log_density(logits: tf.Tensor, y: tf.Tensor | None = None) -> tf.Tensor:
