@@ -22,7 +22,7 @@ class Squares(keras.layers.Layer):
 
 def make_gaussians(means, spread):
     backbone = keras.Sequential([keras.Input((2,)), Squares(means, spread)])
-    sampler = jem_tf.SGLD(10, step_size=0.01, noise="tied")
+    sampler = jem_tf.SGLD(10, step_size=0.01, temperature=1.0)
     model = jem_tf.JEM(backbone, sampler=sampler, seed=0)
     model.adapt(np.array([[-4.0, -4.0], [4.0, 4.0]], np.float32))
     return model

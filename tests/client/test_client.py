@@ -13,6 +13,7 @@ import tensorflow as tf
 from server.servers import free_ports
 
 from jem_tf.client import AsyncJEMClient, JEMClient, ServingError
+from jem_tf.energy import OOD_SCORES
 from jem_tf.model.loading import load as load_model
 from jem_tf.server import Options
 from jem_tf.server.serving import ModelServer
@@ -49,11 +50,14 @@ def test_answers_are_those_of_the_model(rows, client, model):
     np.testing.assert_allclose(client.logits(x), logits, rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(predictions.energy, model.energy(x), rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(client.energy(x), predictions.energy, rtol=1e-6)
-    np.testing.assert_allclose(predictions.ood_score, model.ood_score(x), rtol=1e-5, atol=1e-5)
     np.testing.assert_array_equal(predictions.class_id, logits.argmax(1))
     assert predictions.class_name.tolist() == [str(i) for i in logits.argmax(1)]
     np.testing.assert_allclose(predictions.probabilities.sum(1), 1.0, rtol=1e-5)
     scores = client.ood_score(x)
+    for kind in OOD_SCORES:
+        np.testing.assert_allclose(scores[kind], model.ood_score(x, kind), rtol=1e-5, atol=1e-5)
+    same = [np.allclose(predictions.ood_score, scores[kind], 1e-5, 1e-5) for kind in OOD_SCORES]
+    assert any(same)
     np.testing.assert_array_equal(scores["is_ood"], predictions.is_ood)
     assert predictions.is_ood.dtype == bool
 
