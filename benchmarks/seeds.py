@@ -36,8 +36,9 @@ def main() -> None:
     recipe = recipes.get(recipes.default_for(rows))
     if arguments.epochs:
         recipe = dataclasses.replace(recipe, epochs=arguments.epochs)
-    x, y = rows.arrays("test", 2000)
-    patches = ood_sets.load("patches", rows, len(x))
+    x, y = rows.arrays("test")
+    typical = rows.arrays("test", 2000)[0]
+    patches = ood_sets.load("patches", rows, len(typical))
     results = []
     for seed in range(arguments.seeds):
         out = arguments.out / f"{rows.name}-{recipe.epochs}-{seed}"
@@ -45,9 +46,9 @@ def main() -> None:
         model = train(rows, RunSettings(recipe, seed=seed), out, resume=True, verbose=False)
         log = out / "events.jsonl"
         events = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
-        accuracy = float((model.predict(x, verbose=0).argmax(1) == y).mean())
+        accuracy = float((model.predict(x, batch_size=256, verbose=0).argmax(1) == y).mean())
         norm, density = (
-            detection(model.ood_score(x, kind), model.ood_score(patches, kind)).auroc
+            detection(model.ood_score(typical, kind), model.ood_score(patches, kind)).auroc
             for kind in ("gradient_norm", "log_density")
         )
         vitals = model.health.vitals()

@@ -26,5 +26,7 @@ def test_a_keras_file_has_the_scores_of_its_model(model, blobs_data, tmp_path):
     jem, plain = (evaluation.open_subject(tmp_path / f"{name}.keras") for name in ("jem", "plain"))
     assert jem.jem is not None and plain.jem is None
     scores = jem.scores(x)
-    np.testing.assert_allclose(scores["gradient_norm"], model.ood_score(x), rtol=1e-4)
+    np.testing.assert_allclose(
+        scores["gradient_norm"], model.ood_score(x, "gradient_norm"), rtol=1e-4
+    )
     np.testing.assert_allclose(scores["logits"], plain.scores(x)["logits"], atol=1e-5)
