@@ -6,12 +6,12 @@ from typing import Any
 
 from jem_tf import saved_model
 from jem_tf.data import Dataset, ood_sets
+from jem_tf.detection.calibration import MAX_CALIBRATION_ROWS
 from jem_tf.energy import OOD_SCORES
 from jem_tf.model import load
 from jem_tf.saved_model.description import describe
 from jem_tf.training import run_directory
 
-MAX_CALIBRATION_ROWS = 10_000
 MAX_OOD_ROWS = 1000  # of each set, for the AUROC table in `jem.json`
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+MAX_CALIBRATION_ROWS = 10_000  # of the validation data, in exports and evaluations
 LOG_TEMPERATURE_BOUNDS = (-4.0, 4.0)  # of the search in `fit_temperature`
 
 

@@ -10,7 +10,6 @@ from jem_tf.evaluation.parts.job import Job, Results
 from jem_tf.evaluation.subjects.base import Subject
 
 BATCH_SIZE = 256
-MAX_CALIBRATION_ROWS = 10_000  # as in exports
 
 
 def measure(job: Job) -> Results:
@@ -62,7 +61,7 @@ def _fit_temperature(job: Job, subject: Subject) -> float:
 def _validation_logits(job: Job, subject: Subject) -> tuple[np.ndarray, np.ndarray]:
     x = y = np.zeros(0, np.int64)
     if int(job.data.validation.cardinality()) != 0:  # test sets of TensorFlow Datasets have none
-        x, y = job.labelled_rows("validation", MAX_CALIBRATION_ROWS)
+        x, y = job.labelled_rows("validation", calibration.MAX_CALIBRATION_ROWS)
     batches = [x[begin : begin + BATCH_SIZE] for begin in range(0, len(x), BATCH_SIZE)]
     none = np.zeros((0, subject.num_classes))
     logits = np.concatenate([none, *map(subject.predict_logits, batches)])
