@@ -7,6 +7,8 @@ loads whatever any part of it has saved.
 from jem_tf import backbones, callbacks, objectives
 from jem_tf._tf.cores import side_by_side
 from jem_tf.composition import compose
+from jem_tf.detection.detector import Detector
+from jem_tf.drift import DriftMonitor
 from jem_tf.model import JEM, load
 from jem_tf.sampling import MALA, SGLD, GaussianMixture, ReplayBuffer, Uniform
 from jem_tf.saved_model import export
@@ -16,6 +18,8 @@ __all__ = [
     "JEM",
     "MALA",
     "SGLD",
+    "Detector",
+    "DriftMonitor",
     "GaussianMixture",
     "ReplayBuffer",
     "Uniform",

@@ -99,12 +99,12 @@ def make_model():
 
 @pytest.fixture(scope="session")
 def small(shared_directory):
-    """An .npz file with 80 images of 4 x 4 pixels in two classes, dark and bright."""
+    """An .npz file with 480 images of 4 x 4 pixels in two classes, dark and bright."""
 
     def write(directory):
         rng = np.random.default_rng(0)
-        y = np.arange(80) % 2
-        x = (rng.uniform(0, 127, (80, 4, 4, 1)) + 127 * y[:, None, None, None]).astype(np.uint8)
+        y = np.arange(480) % 2
+        x = (rng.uniform(0, 127, (480, 4, 4, 1)) + 127 * y[:, None, None, None]).astype(np.uint8)
         np.savez(directory / "small.npz", x=x, y=y)
 
     return str(shared_directory("data", write) / "small.npz")

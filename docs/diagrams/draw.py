@@ -48,7 +48,7 @@ LAYERS = [
         [
             ("energy.py", "what do logits say?"),
             ("_tf/", "state, randomness, devices"),
-            ("checks.py, pictures.py", "small helpers"),
+            ("checks.py, drift.py, pictures.py", "small helpers"),
         ],
     ),
 ]

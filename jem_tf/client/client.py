@@ -42,6 +42,7 @@ class Predictions(NamedTuple):
     energy: np.ndarray
     ood_score: np.ndarray  # higher: more like the training data
     is_ood: np.ndarray
+    percentile: np.ndarray  # 100 times the conformal p-value; `DriftMonitor` takes the p-values
 
 
 class JEMClient:
@@ -121,7 +122,7 @@ class JEMClient:
         return self.call("energy", inputs=np.asarray(x, np.float32))["energy"]
 
     def ood_score(self, x: Any) -> Arrays:
-        """Return `gradient_norm`, `log_density`, `max_probability`, `percentile`, `is_ood`."""
+        """Return every statistic by name, `fused`, `percentile` and `is_ood`."""
         return self.call("ood_score", inputs=np.asarray(x, np.float32))
 
     def sample(self, labels: Sequence[int], seed: int = 0) -> np.ndarray:
@@ -242,6 +243,8 @@ class AsyncJEMClient:
 def _to_predictions(outputs: Arrays) -> Predictions:
     names = outputs.get("class_name", outputs["class_id"].astype(str))  # absent in other exports
     class_names = [v.decode() if isinstance(v, bytes) else str(v) for v in names.tolist()]
+    unknown = np.full(len(class_names), np.nan, np.float32)
+    outputs = {"percentile": unknown, **outputs}  # absent in other exports, too
     others = {k: outputs[k] for k in Predictions._fields if k != "class_name"}
     return Predictions(class_name=np.array(class_names), **others)
 

@@ -1,8 +1,7 @@
 """Calibrated probabilities and out-of-distribution verdicts, fitted on held-out data.
 
-Not here: scores themselves (`energy.py`), and how well they detect (`evaluation/measures/`). All
-functions take NumPy arrays. `import jem_tf` loads this package, so that SciPy is imported only in
-the functions that need it.
+Not here: how well scores detect (`evaluation/measures/`). `import jem_tf` loads this package, so
+that SciPy and scikit-learn are imported only in the functions that need them.
 """
 
 from jem_tf.detection.calibration import (
@@ -15,7 +14,8 @@ from jem_tf.detection.calibration import (
     reliability,
     risk_coverage,
 )
-from jem_tf.detection.threshold import FALSE_ALARM_RATE, fit_threshold, is_flagged
+from jem_tf.detection.conformal import FALSE_ALARM_RATE, p_values, rows_needed, sorted_table
+from jem_tf.detection.outliers import made_up_outliers
 
 __all__ = [
     "FALSE_ALARM_RATE",
@@ -25,8 +25,10 @@ __all__ = [
     "classification",
     "confidence_of",
     "fit_temperature",
-    "fit_threshold",
-    "is_flagged",
+    "made_up_outliers",
+    "p_values",
     "reliability",
     "risk_coverage",
+    "rows_needed",
+    "sorted_table",
 ]

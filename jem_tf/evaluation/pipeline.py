@@ -18,6 +18,7 @@ import numpy as np
 
 from jem_tf.checks import check_known
 from jem_tf.data import Dataset, ood_sets
+from jem_tf.detection.calibration import MAX_CALIBRATION_ROWS
 from jem_tf.evaluation import report
 from jem_tf.evaluation.budget import BUDGETS
 from jem_tf.evaluation.measures import features, robustness
@@ -31,6 +32,7 @@ from jem_tf.evaluation.parts import (
 )
 from jem_tf.evaluation.parts import robustness as robustness_part
 from jem_tf.evaluation.subjects import Subject
+from jem_tf.model.detecting import MAX_REFERENCE
 from jem_tf.version import VERSION
 
 METRICS_FILE = "metrics.json"
@@ -147,8 +149,23 @@ def _make_job(
     names = ood_sets.companions(data) if ood is None else ood
     job.ood_inputs = {name: _load_ood_inputs(job, name) for name in names}
     report.check_installed()
+    _fit_detectors(job)
     job.notes += [f"{s.name}: not measured, {text}" for s in subjects for text in s.limitations]
     return job
+
+
+def _fit_detectors(job: Job) -> None:
+    """Give subjects without a verdict a detector, fitted on validation rows as exports do."""
+    without = [subject for subject in job.subjects if not subject.has_verdict]
+    if not without or int(job.data.validation.cardinality()) == 0:
+        return
+    rows = job.labelled_rows("validation", MAX_CALIBRATION_ROWS)
+    reference = job.labelled_rows("train", MAX_REFERENCE)
+    for subject in without:
+        try:
+            subject.fit_detector(*rows, reference)
+        except ValueError as error:
+            job.notes.append(f"{subject.name}: no verdict. {error}")
 
 
 def _run_part(

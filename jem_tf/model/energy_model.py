@@ -17,6 +17,8 @@ from jem_tf._tf import cores, private
 from jem_tf._tf.state import State
 from jem_tf.checks import check_positive_integer
 from jem_tf.data.inputs import check_shape
+from jem_tf.detection.detector import FUSED, Detector
+from jem_tf.model import detecting
 from jem_tf.model.backbone import call_allowing_empty, check_backbone, check_output_shape
 from jem_tf.model.batching import BATCH_SIZE, BatchedCalls
 from jem_tf.model.chains import Chains
@@ -32,7 +34,12 @@ class EnergyModel(private.TrainableModel):
     """
 
     def __init__(
-        self, backbone: keras.Model, sampler: Sampler, start: ChainStart, **kwargs: Any
+        self,
+        backbone: keras.Model,
+        sampler: Sampler,
+        start: ChainStart,
+        detector: Detector,
+        **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         check_backbone(backbone)
@@ -43,6 +50,7 @@ class EnergyModel(private.TrainableModel):
         self.start.input_range = self.input_range
         self.progress = State(fixed_shapes=True, name="progress")
         self.progress.assign(step=np.int64(0), step_size=np.float32(self.sampler.default_step_size))
+        self.detector = detector
         self.chains = Chains(self.logits, self.sampler, self.input_range, self.progress)
         self._batched = BatchedCalls()
 
@@ -51,6 +59,7 @@ class EnergyModel(private.TrainableModel):
         check_output_shape(getattr(logits, "shape", logits))
         self.num_classes = logits.shape[-1]
         self.example_shape = tuple(input_shape[1:])
+        self.detector.attach(self.backbone)
         self.built = True
 
     def call(self, inputs: tf.Tensor, training: bool | None = None) -> tf.Tensor:
@@ -76,18 +85,80 @@ class EnergyModel(private.TrainableModel):
         labels = y if y is None or not tf.executing_eagerly() else self._labels(y, len(x), "y")
         return self._batched("energy", run, self._rows(x), batch_size, labels)
 
-    def ood_score(self, x: Any, kind: str = "log_density", batch_size: int = BATCH_SIZE) -> Any:
+    def ood_score(self, x: Any, kind: str | None = None, batch_size: int = BATCH_SIZE) -> Any:
         """How typical each row of `x` is, higher for inputs like the training data; `[n]`.
 
-        `kind` is "log_density", "gradient_norm" (-||d log p(x) / dx||, x in units of half the
-        data's range) or "max_probability".
+        `kind` is one of the paper's scores: "log_density", "gradient_norm" (-||d log p(x) / dx||,
+        x in units of half the data's range) or "max_probability". Models with a fitted detector
+        also have "fused", the default then, and the other statistics of `model.detector.names`.
+        Without a detector the default is "log_density".
         """
-        maths.check_ood_kind(kind)
+        kind = kind or (FUSED if self.detector.fitted else "log_density")
+        if kind in maths.OOD_SCORES:
+
+            def run(x: tf.Tensor, *_: None) -> tf.Tensor:
+                return maths.ood_score(self.logits, x, kind, self.input_range.scale)
+
+            return self._batched(kind, run, self._rows(x), batch_size)
+        known = (*maths.OOD_SCORES, FUSED, *self.detector.names)
+        if kind not in known:
+            raise ValueError(f"`kind` must be one of {known}. Received: kind={kind!r}")
+        self._check_detector(f"The score {kind!r}")
+        values = self.statistics(x, batch_size)
+        if kind == FUSED:
+            return _eager_array(self.detector.score(values))
+        return values[:, self.detector.names.index(kind)]
+
+    def is_ood(self, x: Any, batch_size: int = BATCH_SIZE) -> Any:
+        """Whether each row of `x` is out of distribution; `[n]` bool. See `fit_detector`."""
+        return self.p_value(x, batch_size) <= self.detector.false_alarm_rate
+
+    def p_value(self, x: Any, batch_size: int = BATCH_SIZE) -> Any:
+        """The conformal p-value of each row of `x`, `[n]`: of inputs like the validation data, a
+        share of at most p has a p-value of at most p."""
+        self._check_detector("A p-value")
 
         def run(x: tf.Tensor, *_: None) -> tf.Tensor:
-            return maths.ood_score(self.logits, x, kind, self.input_range.scale)
+            logits, values = self.detector.read(x, self.input_range.scale)
+            return self.detector.p_value(self.detector.score(values), tf.argmax(logits, axis=-1))
 
-        return self._batched(kind, run, self._rows(x), batch_size)
+        return self._batched("p_value", run, self._rows(x), batch_size)
+
+    def fit_detector(self, x: Any, y: Any = None, reference: Any = None, seed: int = 0) -> Any:
+        """Fit the detector, so that `is_ood`, `p_value` and the fused `ood_score` can be used.
+
+        ```python
+        model.fit_detector(x_val, y_val, reference=(x_train, y_train))
+        model.is_ood(x)
+        ```
+
+        Args:
+            x: validation rows, which the model was not trained on: an array, or batches.
+            y: their labels, for outliers between classes.
+            reference: rows that say where the features of the data are, best the training data:
+                `(x, y)` or batches. By default a third of the validation rows.
+            seed: of the split of the rows, and of the outliers that are made from them.
+
+        Returns:
+            The statistics with their weights, the layers and the kinds of outliers, as a dict.
+        """
+        return detecting.fit_detector(self, x, y, reference, seed)
+
+    def statistics(self, x: Any, batch_size: int = BATCH_SIZE) -> Any:
+        """The statistics `model.detector.names` of each row of `x`; `[n, statistics]`."""
+
+        def run(x: tf.Tensor, *_: None) -> tf.Tensor:
+            return self.detector.read(x, self.input_range.scale).statistics
+
+        return self._batched("statistics", run, self._rows(x), batch_size)
+
+    def features(self, x: Any, batch_size: int = BATCH_SIZE) -> Any:
+        """The outputs of the layers `model.detector.layer_names` as vectors, side by side."""
+
+        def run(x: tf.Tensor, *_: None) -> tf.Tensor:
+            return self.detector.features(x)
+
+        return self._batched("features", run, self._rows(x), batch_size)
 
     def refine(self, x: Any, steps: int = 10, seed: int = 0, batch_size: int = BATCH_SIZE) -> Any:
         """JEM-k: `x` after `steps` sampler steps towards the data, to be classified then."""
@@ -149,6 +220,10 @@ class EnergyModel(private.TrainableModel):
         if self.test_function is not None:
             self.make_test_function(force=True)
 
+    def _check_detector(self, what: str) -> None:
+        if not self.detector.fitted:
+            raise ValueError(f"{what} needs a fitted detector: call `fit_detector` first.")
+
     def _rows(self, x: Any) -> Any:
         """`x`, checked if it is an array."""
         if tf.executing_eagerly():
@@ -168,3 +243,8 @@ class EnergyModel(private.TrainableModel):
                 f"`{name}` must be between 0 and {self.num_classes - 1}. Received: {name}={label!r}"
             )
         return np.broadcast_to(labels, (n,)).astype(np.int32)
+
+
+def _eager_array(values: tf.Tensor) -> Any:
+    """`values` as an array, unless in a graph."""
+    return values.numpy() if tf.executing_eagerly() else values

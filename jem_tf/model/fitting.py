@@ -17,14 +17,18 @@ from jem_tf.model.backbone import check_logits
 
 FILL_PURPOSE = 2  # of the seeds that fill the buffer
 WARNING_STEPS = 50  # of training, before a warning about its end makes sense
+BALANCE_STEPS = 500  # of training, before the classes of chains say something
+MAX_IMBALANCE = 0.15  # total variation between the classes of chains and of the data
+MAX_CHAINS = 2000  # whose classes are looked at
 
 
 def before_fit(
     model: Any, x: Any, y: Any, batch_size: int, epochs: int, options: dict[str, Any]
-) -> Any:
+) -> tuple[Any, np.ndarray]:
     """Prepare `model` for `fit(x, y, batch_size, epochs, **options)`.
 
-    Return `x`, or for an iterator that had to be read, another one that yields the same items.
+    Return `x`, or for an iterator that had to be read, another one that yields the same items; and
+    the shares of the classes in the data.
     """
     batches = inputs.batches_of(x, y, batch_size)
     if inputs.is_stream(x):
@@ -35,8 +39,9 @@ def before_fit(
     with model.distribute_strategy.scope():
         model.objective.check(summary)
         model.objective.prepare(model, summary)
+    shares = class_shares(summary, model.num_classes)
     if not model.objective.uses_chains:
-        return x
+        return x, shares
     batch = -(-summary.batch // model.distribute_strategy.num_replicas_in_sync)
     if not model.buffer.filled or model.buffer.too_small(batch):
         per_epoch = inputs.batches_per_epoch(
@@ -44,9 +49,9 @@ def before_fit(
         )
         epochs_left = epochs - options.get("initial_epoch", 0)
         steps = None if per_epoch is None else per_epoch * epochs_left
-        _fill_buffer(model, batch, steps, class_shares(summary, model.num_classes))
+        _fill_buffer(model, batch, steps, shares)
     model.buffer.check_capacity(batch)
-    return x
+    return x, shares
 
 
 def prepare(
@@ -93,7 +98,7 @@ def class_shares(summary: inputs.Summary, classes: int) -> np.ndarray:
     return np.bincount(summary.y[summary.y >= 0], minlength=classes) / (summary.y >= 0).sum()
 
 
-def warn_if_unhealthy(model: Any) -> None:
+def warn_if_unhealthy(model: Any, shares: np.ndarray) -> None:
     """Warn if the end of a training says that the density has not been learned."""
     if (problem := model.objective.unfinished(model)) is not None:
         warnings.warn(problem, stacklevel=3)
@@ -107,12 +112,31 @@ def warn_if_unhealthy(model: Any) -> None:
             "the loss. Train longer, with more sampler steps or a higher temperature.",
             stacklevel=3,
         )
-    elif model.sampler.at_lower_bound(step_size):
+    elif model.health.steps >= BALANCE_STEPS and (problem := _imbalance(model, shares)):
+        warnings.warn(problem, stacklevel=3)
+    if model.sampler.at_lower_bound(step_size):
         warnings.warn(
             f"The step size of the sampler is at its lower bound, {step_size:.3g}: the density is "
             "too steep for its temperature. Use more input noise or a higher temperature.",
             stacklevel=3,
         )
+
+
+def _imbalance(model: Any, shares: np.ndarray) -> str | None:
+    """How the classes of the chains differ from those of the data, in words; None if little."""
+    chains = model.stored_chains()
+    if chains is None:
+        return None
+    logits = model.predict(chains[:: -(-len(chains) // MAX_CHAINS)], batch_size=256, verbose=0)
+    excess = tf.nn.softmax(logits).numpy().mean(0) - shares
+    if np.abs(excess).sum() / 2 <= MAX_IMBALANCE:
+        return None
+    worst = int(excess.argmax())
+    return (
+        f"{excess[worst] + shares[worst]:.0%} of the samples are of class {worst}, and "
+        f"{shares[worst]:.0%} of the data: chains do not move between classes, and do not start "
+        "in all of them alike. Use start=GaussianMixture()."
+    )
 
 
 def _fill_buffer(model: Any, batch: int, steps: int | None, shares: np.ndarray) -> None:

@@ -16,6 +16,7 @@ from jem_tf._tf import private, winograd
 from jem_tf._tf.randomness import fold_in
 from jem_tf.checks import check_not_negative
 from jem_tf.data import inputs
+from jem_tf.detection.detector import Detector
 from jem_tf.model import fitting
 from jem_tf.model.backbone import depends_on_training
 from jem_tf.model.batching import BATCH_SIZE
@@ -54,6 +55,7 @@ class JEM(EnergyModel):
         augmentation: a Keras layer, such as `keras.layers.RandomFlip`, for the inputs of the
             classification term only; the density is learned from the data as it is (SADA-JEM).
             Augmentation in the data set is for both.
+        detector: how inputs are found to be out of distribution; see `fit_detector`.
         seed: makes training repeatable; None takes one from Python's `random`, as Keras does.
     """
 
@@ -66,6 +68,7 @@ class JEM(EnergyModel):
         objective: str | Objective = "joint",
         input_noise: float = 0.1,
         augmentation: keras.layers.Layer | None = None,
+        detector: Detector | None = None,
         seed: int | None = None,
         **kwargs: Any,
     ):
@@ -73,11 +76,13 @@ class JEM(EnergyModel):
         _check_kind("buffer", buffer, ReplayBuffer)
         _check_kind("start", start, ChainStart)
         _check_kind("augmentation", augmentation, keras.layers.Layer)
+        _check_kind("detector", detector, Detector)
         check_not_negative(input_noise=input_noise)
         objective = objectives.get(objective)
         if sampler is None:  # without chains, the density that is learned is exp(f)
             sampler = SGLD() if objective.uses_chains else SGLD(temperature=1.0)
-        super().__init__(backbone, sampler, Uniform() if start is None else start, **kwargs)
+        start, detector = start or Uniform(), detector or Detector()
+        super().__init__(backbone, sampler, start, detector, **kwargs)
         self.objective = objective
         by_class = self.objective.by_class
         self.buffer = ReplayBuffer(per_class=by_class) if buffer is None else buffer
@@ -154,9 +159,9 @@ class JEM(EnergyModel):
     ) -> keras.callbacks.History:
         """As `keras.Model.fit`; first checks the data, adapts to it and fills the buffer."""
         self.check_compiled()
-        x = fitting.before_fit(self, x, y, batch_size or 32, epochs, kwargs)
+        x, shares = fitting.before_fit(self, x, y, batch_size or 32, epochs, kwargs)
         history = super().fit(x, y, batch_size, epochs, **kwargs)
-        fitting.warn_if_unhealthy(self)
+        fitting.warn_if_unhealthy(self, shares)
         if not self.objective.uses_chains and self.sampler.tunes:  # nothing has tuned it
             fitting.choose_step_size(self)
         return history
@@ -221,7 +226,7 @@ class JEM(EnergyModel):
         return tf.unstack(tf.random.split(fold_in(seed, replica), count))
 
     def get_config(self) -> dict[str, Any]:
-        names = ("backbone", "sampler", "buffer", "start", "objective", "augmentation")
+        names = ("backbone", "sampler", "buffer", "start", "objective", "augmentation", "detector")
         parts = {n: getattr(self, n) for n in names}
         return {
             "name": self.name,

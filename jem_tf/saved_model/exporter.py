@@ -10,9 +10,10 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import keras
 import tensorflow as tf
 
-from jem_tf.detection.threshold import FALSE_ALARM_RATE
+from jem_tf.model import JEM
 from jem_tf.saved_model import layout
 from jem_tf.saved_model.fitted import fit_calibration, measure
 from jem_tf.saved_model.signatures import Signatures
@@ -32,6 +33,7 @@ def export(
     test: Any = None,
     extra: dict[str, Any] | None = None,
     examples: bool = True,
+    reference: Any = None,
 ) -> Path:
     """Write `model` as the next version below `directory`; return the path of that version.
 
@@ -42,13 +44,13 @@ def export(
     A version is written aside and renamed, so that a server never sees half of one.
 
     Args:
-        model: a trained `JEM`.
+        model: a trained `JEM`, or a Keras classifier that ends in logits. A classifier gets the
+            same verdict, without `sample` and `refine`; `calibrate` says what its inputs are.
         directory: the model directory; its name is the model name of the warm-up requests.
         calibrate: labelled data that the model was not trained on, arrays `(x, y)` or batches. It
-            fits the temperature of the probabilities, chooses the score of the verdict by
-            outliers that are made from it, and sets the threshold below which an input counts
-            as out of distribution: 5 % of this data lie below it. All are constants of the
-            graph. Without `calibrate` the temperature is 1 and no input is flagged.
+            fits the temperature of the probabilities, and the detector unless
+            `model.fit_detector` was called before. Both are part of the graph. Without
+            `calibrate` the temperature is 1, and without a detector no input is flagged.
         class_names: names of the classes; by default their numbers.
         refine_steps: sampler steps of the signature `refine`.
         sample_steps: sampler steps of the signature `sample`. Samplers without a seed for each row
@@ -60,14 +62,17 @@ def export(
         extra: more entries for `assets.extra/jem.json`.
         examples: write a row of each class of `calibrate` to `assets.extra/examples.json`, as the
             body of a request. Everyone who can reach the inspector can see them.
+        reference: training data for the detector, see `JEM.fit_detector`.
     """
+    plain = isinstance(model, keras.Model) and not isinstance(model, JEM)
+    model = _wrap(model, calibrate) if plain else model
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
     names = class_names or tuple(str(i) for i in range(model.num_classes))
     _check(model, names, pixel_range)
-    calibration = fit_calibration(model, calibrate)
+    calibration = fit_calibration(model, calibrate, reference)
     signatures = Signatures(model, calibration, names, refine_steps, sample_steps, pixel_range)
-    functions = signatures.trace()
+    functions = signatures.trace(with_chains=not plain)
     metadata = {
         "package_version": VERSION,
         "class_names": list(names),
@@ -77,9 +82,7 @@ def export(
         "refine_steps": refine_steps,
         "sample_steps": sample_steps,
         "temperature": calibration.temperature,
-        "ood_kind": calibration.kind,
-        "ood_threshold": calibration.threshold,
-        "ood_pass_rate": 1.0 - FALSE_ALARM_RATE,
+        "detector": calibration.detector,
         "calibration": calibration.metrics,
         "example_labels": calibration.example_labels if examples else (),
         "test": None if test is None else measure(model, test, calibration.temperature),
@@ -103,6 +106,14 @@ def export(
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     return version
+
+
+def _wrap(classifier: keras.Model, calibrate: Any) -> JEM:
+    """A plain classifier as a `JEM`: its range is that of the data to calibrate with."""
+    wrapped = JEM(classifier, objective="cross_entropy")
+    if calibrate is not None:
+        wrapped.adapt(*(calibrate if isinstance(calibrate, tuple) else (calibrate,)))
+    return wrapped
 
 
 def _check(model: Any, names: tuple[str, ...], pixel_range: Any) -> None:

@@ -1,8 +1,9 @@
-"""What an export is calibrated with: temperature, OOD score and threshold, and what they achieve.
+"""What an export is calibrated with: the temperature and the detector, and what they achieve.
 
-Not here: the measures (`detection/`).
+Not here: the measures and the detector (`detection/`).
 """
 
+import warnings
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -15,11 +16,9 @@ from jem_tf.detection.calibration import (
     fit_temperature,
     reliability,
 )
-from jem_tf.detection.threshold import fit_threshold
-from jem_tf.detection.verdict import choose_score
+from jem_tf.detection.conformal import TooFewRows
 
 MAX_EXAMPLES = 20
-NUM_QUANTILES = 1001  # of the scores of the calibration data, for percentiles
 
 
 @dataclass(frozen=True)
@@ -27,33 +26,42 @@ class Calibration:
     """What labelled data says about the outputs of a model."""
 
     temperature: float = 1.0
-    kind: str = "gradient_norm"  # the score of the verdict
-    threshold: float | None = None
-    quantiles: tuple[float, ...] = (-np.inf, np.inf)
+    detector: dict[str, Any] | None = None  # what it uses, in words; None without a verdict
     metrics: dict[str, Any] | None = None
     examples: dict[str, Any] | None = None  # the body of a request
     example_labels: tuple[int, ...] = ()
 
 
-def fit_calibration(model: Any, data: Any) -> Calibration:
-    """Fit temperature, OOD score, its threshold and quantiles to `data`; measure the result."""
+def fit_calibration(model: Any, data: Any, reference: Any = None) -> Calibration:
+    """Fit the temperature to `data`, and the detector unless it has been; measure the result."""
     if data is None:
-        return Calibration()
+        return Calibration(detector=_describe(model))
     x, y = _labelled(model, data)
-    kind, aurocs = choose_score(model.ood_score, x)
-    scores = model.ood_score(x, kind)
+    fit_verdict(model, (x, y), reference)
     temperature = fit_temperature(model.predict(x, batch_size=256, verbose=0), y)
     first_of_class = np.unique(y, return_index=True)[1][:MAX_EXAMPLES]
     before, after = (measure(model, (x, y), t) for t in (1.0, temperature))
     return Calibration(
         temperature,
-        kind,
-        fit_threshold(scores),
-        tuple(np.quantile(scores, np.linspace(0, 1, NUM_QUANTILES))),
-        {"before": before, "after": after, "made_up_outliers": aurocs[kind]},
+        _describe(model),
+        {"before": before, "after": after},
         {"signature_name": "serving_default", "instances": _to_lists(x[first_of_class])},
         tuple(y[first_of_class].tolist()),
     )
+
+
+def fit_verdict(model: Any, data: tuple[np.ndarray, np.ndarray], reference: Any = None) -> None:
+    """Fit the detector of `model` unless it has been; warn if there are too few rows for it."""
+    if model.detector.fitted:
+        return
+    try:
+        model.fit_detector(*data, reference=reference)
+    except TooFewRows as error:
+        warnings.warn(f"The export has no verdict, and flags no input. {error}", stacklevel=3)
+
+
+def _describe(model: Any) -> dict[str, Any] | None:
+    return model.detector.describe() if model.detector.fitted else None
 
 
 def measure(model: Any, data: Any, temperature: float) -> dict[str, Any]:

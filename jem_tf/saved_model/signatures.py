@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from jem_tf import energy as maths
+from jem_tf.detection.detector import FUSED
 from jem_tf.saved_model.fitted import Calibration
 
 Signature = Callable[..., dict[str, tf.Tensor]]
@@ -30,13 +31,13 @@ class Signatures:
         self.model, self.calibration, self.names = model, calibration, names
         self.refine_steps, self.sample_steps = refine_steps, sample_steps
         self.variables = [v.value for v in model.backbone.variables]
-        for state in (model.input_range, model.start, model.progress):
+        for state in (model.input_range, model.start, model.progress, model.detector):
             self.variables += state.tf_variables
         self.shape = model.example_shape
         self.pixel_range = pixel_range
 
-    def trace(self) -> dict[str, Any]:
-        """Trace all signatures; return concrete functions by name."""
+    def trace(self, with_chains: bool = True) -> dict[str, Any]:
+        """Trace all signatures, or those without chains; return concrete functions by name."""
         x = tf.TensorSpec([None, *self.shape], tf.float32, name="inputs")
         methods: dict[str, Signature] = {
             "serving_default": self.classify,
@@ -45,7 +46,7 @@ class Signatures:
             "ood_score": self.ood_score,
         }
         concrete = {"gradient": _trace(self.gradient, x)}
-        if self.model.input_range.adapted and self.model.sampler.row_seeds:
+        if with_chains and self.model.input_range.adapted and self.model.sampler.row_seeds:
             methods["refine"] = self.refine
             integers = [tf.TensorSpec([None], tf.int32, name=name) for name in ("labels", "seeds")]
             concrete["sample"] = _trace(self.sample, *integers)
@@ -64,49 +65,44 @@ class Signatures:
         logits = self.logits(inputs)["logits"]
         return {"energy": maths.energy(logits), "joint_energy": maths.joint_energy(logits)}
 
-    def _scores(self, inputs: tf.Tensor) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
-        """Logits, and the OOD scores by name."""
-        logits, density, norm = maths.logits_density_and_norm(
-            lambda x: self.logits(x)["logits"], inputs, self.model.input_range.scale
-        )
-        confidence = tf.reduce_max(tf.nn.softmax(logits), axis=-1)
-        scores = {"gradient_norm": -norm, "log_density": density, "max_probability": confidence}
+    def _read(self, inputs: tf.Tensor) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+        """Logits, and the OOD scores by name: the paper's, or all statistics of the detector."""
+        detector, scale = self.model.detector, self.model.input_range.scale
+        if detector.fitted:
+            logits, values = detector.read(inputs, scale)
+            scores = dict(zip(detector.names, tf.unstack(values, axis=1)))
+            scores |= {FUSED: detector.score(values), "objections": detector.objections(values)}
+        else:
+            logits_fn = lambda x: self.logits(x)["logits"]  # noqa: E731
+            logits, density, norm = maths.logits_density_and_norm(logits_fn, inputs, scale)
+            scores = {"log_density": density, "gradient_norm": -norm}
+        scores["max_probability"] = tf.reduce_max(tf.nn.softmax(logits), axis=-1)
         return logits, scores
 
-    def _is_ood(self, score: tf.Tensor) -> tf.Tensor:
-        """Whether the score is below the threshold or NaN."""
-        if self.calibration.threshold is None:
-            return tf.zeros_like(score, tf.bool)
-        # TensorFlow's optimiser turns `not (a >= b)` into `a < b`, which is false for NaN.
-        return (score < self.calibration.threshold) | tf.math.is_nan(score)
+    def _verdict(self, logits: tf.Tensor, scores: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        """`percentile`, 100 times the conformal p-value, and `is_ood`; NaN and false without a
+        detector."""
+        detector = self.model.detector
+        if not detector.fitted:
+            unknown = tf.fill(tf.shape(logits)[:1], np.float32(np.nan))
+            return {"percentile": unknown, "is_ood": tf.zeros_like(unknown, tf.bool)}
+        p_value = detector.p_value(scores[FUSED], tf.argmax(logits, axis=-1))
+        return {"percentile": 100.0 * p_value, "is_ood": p_value <= detector.false_alarm_rate}
 
     def classify(self, inputs: tf.Tensor) -> dict[str, tf.Tensor]:
-        logits, scores = self._scores(inputs)
-        score = scores[self.calibration.kind]
+        logits, scores = self._read(inputs)
         return {
             "probabilities": tf.nn.softmax(logits / self.calibration.temperature),
             "class_id": tf.argmax(logits, axis=-1),
             "class_name": tf.gather(self.names, tf.argmax(logits, axis=-1)),
             "energy": -scores["log_density"],
-            "ood_score": score,
-            "percentile": self._percentile(score),
-            "is_ood": self._is_ood(score),
+            "ood_score": scores[FUSED if FUSED in scores else "log_density"],
+            **self._verdict(logits, scores),
         }
 
     def ood_score(self, inputs: tf.Tensor) -> dict[str, tf.Tensor]:
-        _, scores = self._scores(inputs)
-        score = scores[self.calibration.kind]
-        verdict = {"percentile": self._percentile(score), "is_ood": self._is_ood(score)}
-        return {**scores, **verdict}
-
-    def _percentile(self, score: tf.Tensor) -> tf.Tensor:
-        """Percentage of the calibration data that scores lower; NaN without calibration."""
-        if self.calibration.threshold is None:
-            return tf.fill(tf.shape(score), np.float32(np.nan))
-        quantiles = tf.constant(self.calibration.quantiles, tf.float32)
-        ranked = tf.where(tf.math.is_nan(score), -np.inf, score)
-        below = tf.searchsorted(quantiles, ranked, side="right")
-        return 100.0 * tf.cast(below, tf.float32) / len(self.calibration.quantiles)
+        logits, scores = self._read(inputs)
+        return {**scores, **self._verdict(logits, scores)}
 
     def gradient(self, inputs: tf.Tensor) -> dict[str, tf.Tensor]:
         """d log p(x) / dx: how each feature makes the input more like the data."""

@@ -29,6 +29,7 @@ from jem_tf.server.sockets import bind_socket
 
 log = logging.getLogger("jem_tf.gateway")
 PREDICT_METHOD = "/tensorflow.serving.PredictionService/Predict"
+COUNTED: dict[str, type] = {"is_ood": bool, "percentile": float}  # outputs, and their types
 MAX_SERIES = 1000  # pairs of model and signature in the metrics
 DRAIN_SECONDS = 25
 _PREDICT_PATH = re.compile(r"/v1/models/([^/:]+)(?:/(?:versions|labels)/[^/:]+)?:predict")
@@ -207,26 +208,31 @@ class Gateway:
     def _count_grpc(self, message: bytes) -> None:
         response = predict_pb2.PredictResponse.FromString(message)
         if "is_ood" in response.outputs:
-            spec, verdicts = response.model_spec, tf.make_ndarray(response.outputs["is_ood"])
-            self._count(spec.name, spec.signature_name, verdicts)
+            outputs = {k: v for k, v in response.outputs.items() if k in COUNTED}
+            arrays = {name: tf.make_ndarray(value) for name, value in outputs.items()}
+            self._count(response.model_spec.name, response.model_spec.signature_name, arrays)
 
     def _count_rest(self, model: str, request: bytes, gzipped: bool, response: bytes) -> None:
         if gzipped:
             request = bodies.gunzip(request, self._max_bytes)
         question = json.loads(request, object_pairs_hook=_keep_first)
         answer = json.loads(response)
-        if "outputs" in answer:
-            verdicts = answer["outputs"]["is_ood"]
-        else:
-            verdicts = [row["is_ood"] for row in answer["predictions"]]
-        self._count(model, question.get("signature_name", ""), np.asarray(verdicts, bool))
+        columns = answer.get("outputs") or {
+            name: [row[name] for row in answer["predictions"]]
+            for name in COUNTED
+            if name in answer["predictions"][0]
+        }
+        arrays: dict[str, np.ndarray] = {
+            k: np.asarray(columns[k], v) for k, v in COUNTED.items() if k in columns
+        }
+        self._count(model, question.get("signature_name", ""), arrays)
 
-    def _count(self, model: str, signature: str, verdicts: np.ndarray) -> None:
+    def _count(self, model: str, signature: str, arrays: dict[str, np.ndarray]) -> None:
         labels = (model, signature or DEFAULT_SIGNATURE)
         if labels not in self._series and len(self._series) >= MAX_SERIES:
             raise ValueError(f"the metrics already have {MAX_SERIES} models and signatures")
         self._series.add(labels)
-        self.metrics.record_response(*labels, verdicts.size, {"is_ood": verdicts})
+        self.metrics.record_response(*labels, arrays["is_ood"].size, arrays)
 
 
 class _UnaryHandler(grpc.GenericRpcHandler):

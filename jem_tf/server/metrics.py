@@ -9,12 +9,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 from prometheus_client import CollectorRegistry, Histogram, generate_latest
 from prometheus_client.core import Metric, UnknownMetricFamily
 from prometheus_client.registry import Collector
 
+from jem_tf.drift import DriftMonitor
+
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _MICROSECONDS_BUCKETS = [10 * 1.8**i for i in range(33)]
+DRIFT_ROWS = 50  # fewer than detectors have: only their own file says how many
+MAX_DRIFT_INPUTS = 64  # of a response, so that watching takes little time
 _ROWS_BUCKETS = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024]
 
 
@@ -106,6 +111,14 @@ class Metrics:
         self._ood_rate = untyped(
             "jem_tf:ood_rate", "Share of rows out of distribution.", by_signature
         )
+        self._drift_alarms = untyped(
+            "jem_tf:drift_alarms", "Alarms that the inputs have drifted.", by_signature
+        )
+        self._drift_evidence = untyped(
+            "jem_tf:drift_evidence", "Evidence of drift: an alarm is raised at 6.", by_signature
+        )
+        self._monitors: dict[tuple[str, str], DriftMonitor] = {}
+        self._monitors_lock = threading.Lock()
         self._versions = untyped(
             "jem_tf:available_version", "Newest version that answers.", ["model_name"]
         )
@@ -128,13 +141,24 @@ class Metrics:
     def record_response(
         self, model: str, signature: str, rows: int, results: dict[str, Any]
     ) -> None:
-        """Count the rows of a response, and its OOD verdicts."""
+        """Count the rows of a response and its OOD verdicts, and watch its p-values for drift."""
         self._rows.labels(model, signature).observe(rows)
         verdicts = results.get("is_ood")
         if verdicts is None or verdicts.dtype != bool:
             return
         self._scored.increment((model, signature), verdicts.size)
         self._ood.increment((model, signature), int(verdicts.sum()))
+        percentiles = results.get("percentile")
+        if percentiles is not None and not np.isnan(percentiles).all():
+            self._watch((model, signature), np.asarray(percentiles[:MAX_DRIFT_INPUTS]) / 100.0)
+
+    def _watch(self, labels: tuple[str, str], p_values: np.ndarray) -> None:
+        with self._monitors_lock:
+            monitor = self._monitors.setdefault(labels, DriftMonitor(DRIFT_ROWS))
+            monitor.update(p_values)
+            alarms, evidence = monitor.alarms, monitor.evidence
+        self._drift_alarms.set(labels, alarms)
+        self._drift_evidence.set(labels, max(evidence, 0.0))
 
     def render(self, servables: list[Any]) -> bytes:
         """Return the page that Prometheus reads, with the batches that `servables` ran."""

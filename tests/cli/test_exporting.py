@@ -20,11 +20,11 @@ def test_an_export_says_what_it_was_trained_on_and_measured_with(version):
     metadata = json.loads((version / "assets.extra" / "jem.json").read_text())
     assert metadata["data"] == "small" and metadata["class_names"] == ["0", "1"]
     assert (metadata["sample_steps"], metadata["refine_steps"]) == (2, 1)
-    assert metadata["test"]["rows"] == 16
+    assert metadata["test"]["rows"] == 96
     assert "serving_default_bytes" in metadata["signatures"]
     assert set(metadata["auroc"]) >= {"noise", "patches"}
     for scores in metadata["auroc"].values():
-        assert set(scores) == {"gradient_norm", "log_density", "max_probability"}
+        assert set(scores) == {"fused", "gradient_norm", "log_density", "max_probability"}
         assert all(0 <= value <= 1 for value in scores.values())
     assert not (version / "assets.extra" / "examples.json").exists()
 

@@ -26,11 +26,11 @@ TINY_BUDGET = Budget(
 
 @pytest.fixture
 def short(monkeypatch, tmp_path):
-    """Training of one step, samples of two steps, 150 digits, a tiny evaluation, no tracing."""
+    """Training of one step, samples of two steps, 600 digits, a tiny evaluation, no tracing."""
     monkeypatch.chdir(tmp_path)
     fit = keras.Model.fit
     digits = sklearn.datasets.load_digits()
-    few_digits = SimpleNamespace(images=digits.images[:150], target=digits.target[:150])
+    few_digits = SimpleNamespace(images=digits.images[:600], target=digits.target[:600])
 
     def short_fit(self, x=None, y=None, batch_size=None, epochs=1, steps_per_epoch=None, **options):
         return fit(self, x, y, batch_size, epochs=1, steps_per_epoch=1, **options)

@@ -23,9 +23,12 @@ def test_metrics_hold_every_part_for_both_models(report_directory, trained, base
     metrics = json.loads((report_directory / "metrics.json").read_text())
     assert set(metrics["models"]) == {str(trained), str(baseline)}
     for model in metrics["models"].values():
-        assert model["classification"]["rows"] == 16
-        for kind in ("gradient_norm", "log_density", "max_probability"):
+        assert model["classification"]["rows"] == 96
+        for kind in ("fused", "gradient_norm", "log_density", "max_probability", "neighbours"):
             assert set(model["ood"][kind]) == {"noise", "constant", "digits"}
+        assert set(model["verdict"]["flagged"]) == {"noise", "constant", "digits"}
+        assert model["verdict"]["false_alarms"] < 0.2
+        assert all(0 <= v <= 1 for v in model["verdict"]["oscr"].values())
         attacks = [curve["attack"] for curve in model["robustness"][""]]
         assert attacks == ["linf", "l2", "apgd_linf", "apgd_l2", "boundary", "pointwise"]
     jem = metrics["models"][str(trained)]

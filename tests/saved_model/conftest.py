@@ -29,6 +29,7 @@ def exported(images, shared_directory):
         model = jem_tf.JEM(backbone, sampler=jem_tf.SGLD(3), seed=0)
         compile_for_tests(model)
         model.fit(*images, batch_size=50, epochs=4, verbose=0)
+        model.fit_detector(*images)
         model.save(directory / "model.keras")
         jem_tf.export(
             model,

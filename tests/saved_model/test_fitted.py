@@ -1,4 +1,4 @@
-"""Calibration: temperature, threshold and quantiles that labelled data gives."""
+"""Calibration: the temperature and the detector that labelled data gives."""
 
 import numpy as np
 import pytest
@@ -11,10 +11,7 @@ from jem_tf.saved_model.fitted import Calibration, fit_calibration, measure
 
 def test_calibration_is_fitted_to_the_data(model, images):
     calibration = fit_calibration(model, images)
-    scores = model.ood_score(images[0], calibration.kind)
-    assert (scores < calibration.threshold).mean() == pytest.approx(0.05, abs=0.006)
-    assert calibration.quantiles[0] == scores.min() and calibration.quantiles[-1] == scores.max()
-    assert len(calibration.quantiles) == 1001
+    assert calibration.detector == model.detector.describe()
     before, after = calibration.metrics["before"], calibration.metrics["after"]
     assert after["nll"] <= before["nll"] and after["accuracy"] == before["accuracy"]
 
@@ -40,6 +37,13 @@ def test_the_temperature_has_the_best_likelihood():
     assert fit_temperature(2 * logits, labels) == pytest.approx(2 * best, rel=1e-3)
 
 
-def test_without_data_nothing_is_fitted(model):
-    assert fit_calibration(model, None) == Calibration()
-    assert Calibration().temperature == 1.0 and Calibration().threshold is None
+def test_without_data_nothing_is_fitted(small_model):
+    assert fit_calibration(small_model, None) == Calibration()
+    assert Calibration().temperature == 1.0 and Calibration().detector is None
+
+
+def test_too_few_rows_for_a_verdict_are_a_warning(small_model, blobs):
+    small_model.adapt(blobs[0])
+    few = blobs[0][:30], blobs[1][:30]
+    with pytest.warns(UserWarning, match="no verdict, and flags no input.* needs 57 validation"):
+        assert fit_calibration(small_model, few).detector is None

@@ -19,7 +19,6 @@ def test_signatures_return_what_the_model_returns(n, served, model, images, vers
     x = images[0][:n]
     metadata = json.loads((version / "assets.extra" / "jem.json").read_text())
     logits = model.predict(x, verbose=0)
-    score = model.ood_score(x, metadata["ood_kind"])
     close = {"rtol": 1e-5, "atol": 1e-5}
 
     answer = served["serving_default"](inputs=x)
@@ -29,15 +28,18 @@ def test_signatures_return_what_the_model_returns(n, served, model, images, vers
     np.testing.assert_array_equal(answer["class_id"], logits.argmax(1))
     assert list(answer["class_name"].numpy()) == [(b"dark", b"light")[i] for i in logits.argmax(1)]
     np.testing.assert_allclose(answer["energy"], model.energy(x), **close)
-    np.testing.assert_allclose(answer["ood_score"], score, **close)
-    np.testing.assert_array_equal(answer["is_ood"], score < metadata["ood_threshold"])
+    np.testing.assert_allclose(answer["ood_score"], model.ood_score(x), **close)
+    np.testing.assert_allclose(answer["percentile"], 100 * model.p_value(x), **close)
+    np.testing.assert_array_equal(answer["is_ood"], model.is_ood(x))
     np.testing.assert_allclose(served["logits"](inputs=x)["logits"], logits, **close)
     energies = served["energy"](inputs=x)
     np.testing.assert_allclose(energies["joint_energy"], -logits, **close)
     np.testing.assert_allclose(energies["energy"], model.energy(x), **close)
     scores = served["ood_score"](inputs=x)
-    for kind in OOD_SCORES:
-        np.testing.assert_allclose(scores[kind], model.ood_score(x, kind), **close)
+    for kind in ("fused", *OOD_SCORES, *model.detector.names):
+        np.testing.assert_allclose(scores[kind], model.ood_score(x, kind), rtol=1e-4, atol=1e-5)
+    for name in ("percentile", "is_ood"):
+        np.testing.assert_array_equal(scores[name], answer[name])
 
 
 def test_the_gradient_is_that_of_finite_differences(served, images):
@@ -53,18 +55,24 @@ def test_the_gradient_is_that_of_finite_differences(served, images):
         assert gradient[place] == pytest.approx(slope, rel=0.02, abs=2e-3)
 
 
-def test_threshold_and_percentile_are_those_of_the_calibration_data(served, images):
+def test_outliers_are_flagged_and_few_others(served, images):
+    """67 of the 200 rows calibrate the verdict: at most 4 of 68 ranks are flagged, 5.9 %, and the
+    rate on other rows has a standard deviation of 2.8 %."""
     scores = served["ood_score"](inputs=images[0])
-    assert scores["is_ood"].numpy().mean() == pytest.approx(0.05, abs=0.006)
-    assert scores["percentile"].numpy().mean() == pytest.approx(50.0, abs=1.0)
+    assert scores["is_ood"].numpy().mean() < 0.059 + 3 * 0.028
+    assert 35.0 < scores["percentile"].numpy().mean() < 65.0
+    checks = np.indices((6, 6)).sum(0)[None, :, :, None] % 2 * 2.0 - 1.0
+    assert served["ood_score"](inputs=checks.astype(np.float32))["is_ood"].numpy().all()
 
 
-def test_non_finite_inputs_are_out_of_distribution(served, images):
+def test_non_finite_inputs_are_out_of_distribution(served, images, version):
     x = images[0][:3].copy()
     x[1, 0] = np.nan
     assert served["serving_default"](inputs=x)["is_ood"].numpy()[1]
     scores = served["ood_score"](inputs=x)
-    assert scores["is_ood"].numpy()[1] and scores["percentile"].numpy()[1] == 0
+    rows = json.loads((version / "assets.extra" / "jem.json").read_text())["detector"]["rows"]
+    assert scores["is_ood"].numpy()[1]
+    assert scores["percentile"].numpy()[1] == pytest.approx(100 / (rows + 1))
 
 
 @pytest.mark.parametrize(
@@ -123,6 +131,37 @@ def test_subclassed_models_on_vectors_have_no_image_signatures(blobs, tmp_path):
     assert set(signatures) == ALWAYS | {"refine", "sample"}
     logits = signatures["logits"](inputs=blobs[0])["logits"]
     np.testing.assert_allclose(logits, model.predict(blobs[0], verbose=0), rtol=1e-5, atol=1e-5)
+
+
+def test_a_plain_classifier_gets_the_verdict_and_no_chains(images, tmp_path):
+    network = keras.Sequential(
+        [
+            keras.Input((6, 6, 1)),
+            keras.layers.Flatten(),
+            keras.layers.Dense(8),
+            keras.layers.Dense(2),
+        ]
+    )
+    network.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    network.fit(*images, epochs=5, verbose=0)
+    path = jem_tf.export(network, tmp_path / "plain", calibrate=images, warmup_batches=(1,))
+    signatures = tf.saved_model.load(str(path)).signatures
+    assert set(signatures) == ALWAYS
+    logits = network.predict(images[0], verbose=0)
+    answer = signatures["serving_default"](inputs=images[0])
+    np.testing.assert_array_equal(answer["class_id"], logits.argmax(1))
+    assert answer["is_ood"].numpy().mean() < 0.059 + 3 * 0.028
+    noise = np.random.default_rng(0).normal(size=(50, 6, 6, 1)).astype(np.float32)
+    assert signatures["serving_default"](inputs=5 * noise)["is_ood"].numpy().mean() > 0.9
+
+
+def test_objections_explain_the_fused_score(served, images, version):
+    scores = served["ood_score"](inputs=images[0][:20])
+    weights = json.loads((version / "assets.extra" / "jem.json").read_text())["detector"]["weights"]
+    assert scores["objections"].shape == (20, len(weights))
+    np.testing.assert_allclose(-scores["objections"].numpy().sum(1), scores["fused"], rtol=1e-4)
+    unused = [not any(tails.values()) for tails in weights.values()]
+    assert (scores["objections"].numpy()[:, unused] < 1e-3).all()
 
 
 def test_models_with_mala_have_no_signature_that_depends_on_the_batch(make_model, blobs, tmp_path):

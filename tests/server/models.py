@@ -100,7 +100,9 @@ def write_judge(base):
 
     @tf.function(input_signature=[spec([None, 2], FLOAT, "inputs")])
     def judge(inputs):
-        return {"is_ood": tf.reduce_min(inputs, 1) < 0, "sum": tf.reduce_sum(inputs, 1)}
+        is_ood = tf.reduce_min(inputs, 1) < 0
+        percentile = tf.where(is_ood, 1.0, 50.0)
+        return {"is_ood": is_ood, "percentile": percentile, "sum": tf.reduce_sum(inputs, 1)}
 
     module = tf.Module()
     module.judge = judge

@@ -35,11 +35,34 @@ jem_tf:ood_rows{model_name="b",signature_name="quote \\" line \\n"} 0.0
 # TYPE jem_tf:ood_rate untyped
 jem_tf:ood_rate{model_name="a",signature_name="x"} 0.8
 jem_tf:ood_rate{model_name="b",signature_name="quote \\" line \\n"} 0.0
+# HELP jem_tf:drift_alarms Alarms that the inputs have drifted.
+# TYPE jem_tf:drift_alarms untyped
+# HELP jem_tf:drift_evidence Evidence of drift: an alarm is raised at 6.
+# TYPE jem_tf:drift_evidence untyped
 # HELP jem_tf:available_version Newest version that answers.
 # TYPE jem_tf:available_version untyped
 jem_tf:available_version{model_name="b"} 2.0
 """
 HISTOGRAMS = (":tensorflow:serving:request_latency", "jem_tf:request_rows")
+
+
+def test_drift_of_the_inputs_is_an_alarm():
+    """P-values of data raise none in 3 000 inputs; 60 inputs out of distribution raise one."""
+    metrics, rng = Metrics(), np.random.default_rng(0)
+    counted = lambda: re.findall(r"^jem_tf:drift_alarms.* (\S+)$", page(), re.M)  # noqa: E731
+    page = lambda: metrics.render([]).decode()  # noqa: E731
+
+    def record(percentiles):
+        results = {"is_ood": percentiles <= 5.0, "percentile": percentiles}
+        metrics.record_response("a", "x", len(percentiles), results)
+
+    record(np.full(3, np.nan))  # of an export without a detector
+    assert counted() == []
+    for _ in range(100):
+        record(rng.uniform(0, 100, 30))
+    assert counted() == ["0.0"]
+    record(np.full(60, 0.1))
+    assert float(counted()[0]) >= 1
 
 
 class FakeServable:

@@ -96,7 +96,7 @@ def test_a_model_has_the_settings_of_its_recipe(digits):
 def test_objectives_with_chains_get_the_settings_of_the_recipe():
     recipe = dataclasses.replace(recipes.get("fashion_mnist"), energy_penalty=0.3)
     factored = recipe.objective("factored")
-    assert type(factored) is Factored and (factored.weight, factored.lag) == (0.2, recipe.lag)
+    assert type(factored) is Factored and (factored.weight, factored.lag) == (0.15, recipe.lag)
     assert factored.energy_penalty == 0.3
     default = recipes.get("fashion_mnist").objective("igebm").energy_penalty
     assert default == IGEBM().energy_penalty > 0

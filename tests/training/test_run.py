@@ -24,7 +24,7 @@ def dataset(small):
 def test_a_run_is_complete(trained):
     config = json.loads((trained / "config.json").read_text())
     assert config["recipe"]["epochs"] == 2 and config["objective"] == "joint"
-    assert config["rows"] == 57 and config["class_names"] == ["0", "1"]
+    assert config["rows"] == 345 and config["class_names"] == ["0", "1"]
     with (trained / "log.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == 2 and {"loss", "val_accuracy", "step_size", "chain_age"} <= set(rows[0])
@@ -34,14 +34,14 @@ def test_a_run_is_complete(trained):
     assert json.loads((trained / "result.json").read_text())["training_seconds"] > 0
     model = jem_tf.load(trained)
     assert model.sample(2, steps=1).shape == (2, 4, 4, 1)
-    assert model.progress.number("step") == 8
+    assert model.progress.number("step") == 44
 
 
 def test_a_finished_run_is_loaded_and_other_settings_raise(run, dataset, small):
     source = DataSource(small)
     settings = RunSettings(RECIPE, data=source)
     model = train(dataset, settings, run, resume=True, verbose=False)
-    assert model.progress.number("step") == 8  # loaded, and not trained
+    assert model.progress.number("step") == 44  # loaded, and not trained
     longer = dataclasses.replace(settings, recipe=dataclasses.replace(RECIPE, epochs=3))
     with pytest.raises(ValueError, match="recipe epochs was 2 and is 3"):
         train(dataset, longer, run, resume=True)

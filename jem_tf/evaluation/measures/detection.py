@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.stats import rankdata
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 INTERVAL = (0.025, 0.975)  # quantiles of the bootstrap AUROCs
@@ -64,6 +65,21 @@ def detection(
         len(out_scores),
         int((~finite).sum()),
     )
+
+
+def oscr(in_scores: np.ndarray, correct: np.ndarray, out_scores: np.ndarray) -> float:
+    """The open-set classification rate: the area under the share of in-distribution inputs that
+    are accepted and classified correctly, by the share of out-of-distribution inputs accepted.
+
+    ```python
+    oscr(model.ood_score(x_test), model.predict(x_test).argmax(1) == y_test, model.ood_score(noise))
+    ```
+
+    It is the AUROC of a perfect classifier, and at most the accuracy.
+    """
+    ranks = rankdata(np.concatenate([in_scores, out_scores]))[: len(in_scores)]
+    above = ranks - rankdata(in_scores)  # out-of-distribution scores below each; ties count half
+    return float((above * correct).sum() / (len(in_scores) * len(out_scores)))
 
 
 def _bootstrap_aurocs(

@@ -8,7 +8,10 @@ from typing import Any
 import numpy as np
 
 from jem_tf.data.dataset import stride
-from jem_tf.evaluation.measures.detection import Detection, detection
+from jem_tf.detection.calibration import risk_coverage
+from jem_tf.detection.detector import FUSED
+from jem_tf.energy import OOD_SCORES
+from jem_tf.evaluation.measures.detection import Detection, detection, oscr
 from jem_tf.evaluation.parts.job import Job, Results
 
 HISTOGRAM_BINS = 60
@@ -37,9 +40,36 @@ def measure(job: Job) -> Results:
         sets = {job.data.name: in_scores, **out_scores}
         histograms = {
             kind: _histogram({name: scores[kind] for name, scores in sets.items()})
-            for kind in subject.score_kinds
+            for kind in (FUSED, *OOD_SCORES)
+            if kind in subject.score_kinds
         }
-        yield subject.name, {"ood": detections, "histograms": histograms}
+        results = {"ood": detections, "histograms": histograms}
+        if subject.has_verdict and out_scores:
+            results["verdict"] = _measure_verdict(in_scores, out_scores)
+        yield subject.name, results
+
+
+def _measure_verdict(inside: Scores, outside: dict[str, Scores]) -> dict[str, Any]:
+    """Measure the verdict `is_ood` as it is used: what it flags, and the answers that are left.
+
+    The risk of "answer or abstain" counts answers to out-of-distribution inputs as errors. The
+    order of answers is that of the largest probability, with flagged inputs last.
+    """
+    correct = inside["logits"].argmax(-1) == inside["y"]
+    together = [inside, *outside.values()]
+    keys = "is_ood", "max_probability"
+    flagged, confidence = (np.concatenate([s[key] for s in together]) for key in keys)
+    right = np.zeros(len(flagged), bool)
+    right[: len(correct)] = correct
+    return {
+        "false_alarms": float(inside["is_ood"].mean()),
+        "flagged": {name: float(scores["is_ood"].mean()) for name, scores in outside.items()},
+        "oscr": {
+            name: oscr(inside[FUSED], correct, scores[FUSED]) for name, scores in outside.items()
+        },
+        "aurc": risk_coverage(confidence - flagged, right).aurc,
+        "aurc_without": risk_coverage(confidence, right).aurc,
+    }
 
 
 def _non_finite_notes(subject: str, detections: dict[str, dict[str, Detection]]) -> list[str]:

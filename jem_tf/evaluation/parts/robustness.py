@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from jem_tf import pictures
-from jem_tf.detection import fit_threshold, is_flagged
+from jem_tf.detection.conformal import FALSE_ALARM_RATE, p_values, sorted_table
 from jem_tf.evaluation.measures import refined, robustness
 from jem_tf.evaluation.parts.job import Job, Results
 from jem_tf.evaluation.subjects.base import Subject
@@ -101,11 +101,15 @@ def _measure_distal(job: Job, subject: Subject) -> dict[str, Any]:
     )
     picture = f"distal_{job.subjects.index(subject)}.png"
     pictures.save_grid(job.to_unit_pixels(images), len(classes), job.out / picture)
-    kind = subject.score_kinds[0]
-    threshold = fit_threshold(job.test_scores[subject.name][kind])
+    kind, scores = subject.score_kinds[0], subject.scores(images)
+    if subject.has_verdict:
+        flagged = scores["is_ood"]
+    else:
+        table = sorted_table(job.test_scores[subject.name][kind])
+        flagged = p_values(scores[kind], table).numpy() <= FALSE_ALARM_RATE
     return {
         "picture": picture,
         "confidence": confidence.tolist(),
         "score": kind,
-        "flagged": float(is_flagged(subject.scores(images)[kind], threshold).mean()),
+        "flagged": float(flagged.mean()),
     }

@@ -49,6 +49,7 @@ def draw(results: dict[str, Any]) -> dict[str, str]:
         "reliability": lambda: _draw_reliability(models),
         "risk_coverage": lambda: _draw_risk_coverage(models),
         "confusion": lambda: _draw_confusion(models, results["class_names"]),
+        "fused": lambda: _draw_histograms(models, "fused", "fused score"),
         "log_density": lambda: _draw_histograms(models, "log_density", "log p(x) + constant"),
         "gradient_norm": lambda: _draw_histograms(models, "gradient_norm", "−|∂ log p(x) / ∂x|"),
         "attack_linf": lambda: _draw_attacks(

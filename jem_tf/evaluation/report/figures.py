@@ -6,6 +6,7 @@ Not here: the page (`page.py`). The input is always the contents of `metrics.jso
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from jem_tf.detection.detector import FUSED
 from jem_tf.energy import OOD_SCORES
 
 LINF_SIZES = (4 / 255, 12 / 255, 26 / 255)  # of the attacks in the table
@@ -85,11 +86,22 @@ def _values(models: list[dict[str, Any]]) -> Iterator[tuple[str, Format, list[An
         ("area under risk–coverage", number, "selective", "aurc"),
     ):
         yield label, form, [_get(model, *keys) for model in models]
-    for kind in OOD_SCORES:
+    for kind in (FUSED, *OOD_SCORES):
         names = {name: None for model in models for name in _get(model, "ood", kind) or ()}
         for name in names:
             aurocs = [_get(model, "ood", kind, name, "auroc") for model in models]
             yield f"AUROC {kind}: {name}", number, aurocs
+        if len(names) > 1:
+            yield f"AUROC {kind}: worst", number, [summary(model, kind)[0] for model in models]
+            yield f"AUROC {kind}: mean", number, [summary(model, kind)[1] for model in models]
+    false_alarms = [_get(model, "verdict", "false_alarms") for model in models]
+    yield "flagged by the verdict: test data", percent, false_alarms
+    for name in {name: None for m in models for name in _get(m, "verdict", "flagged") or ()}:
+        shares = [_get(model, "verdict", "flagged", name) for model in models]
+        yield f"flagged by the verdict: {name}", percent, shares
+    for label, key in (("", "aurc"), (" without the verdict", "aurc_without")):
+        areas = [_get(model, "verdict", key) for model in models]
+        yield f"area under risk–coverage, errors and OOD{label}", number, areas
     for method, prefix in (("PGD", ""), ("APGD", "apgd_")):
         for size in LINF_SIZES:
             label = f"accuracy, {method} linf ε = {round(size * 255)}/255"
@@ -113,9 +125,16 @@ def _answer_on_confidence(model: Any, other: Any, beside: Any) -> tuple[str, str
     )
 
 
+def summary(model: dict[str, Any], kind: str) -> tuple[float | None, float | None]:
+    """Return the worst and the mean AUROC of a score over the sets; None if it has none."""
+    results = _get(model, "ood", kind) or {}
+    aurocs = [result["auroc"] for result in results.values()]
+    return (min(aurocs), sum(aurocs) / len(aurocs)) if aurocs else (None, None)
+
+
 def _answer_on_detection(model: Any, other: Any, beside: Any) -> tuple[str, str] | None:
     detections = model.get("ood") or {}
-    kind = next((kind for kind in OOD_SCORES if kind in detections), None)
+    kind = next((kind for kind in (FUSED, *OOD_SCORES) if kind in detections), None)
     if kind is None or not detections[kind]:
         return None
     aurocs = {name: result["auroc"] for name, result in detections[kind].items()}
@@ -124,8 +143,21 @@ def _answer_on_detection(model: Any, other: Any, beside: Any) -> tuple[str, str]
     return (
         "Does it detect out-of-distribution inputs?",
         f"Given an in-distribution and an out-of-distribution input, its {kind.replace('_', ' ')} "
-        f"picks the right one in {shares} of cases. Hardest: {hardest}"
-        f"{beside(_get(other, 'ood', kind, hardest, 'auroc'), percent)}.",
+        f"score picks the right one in {shares} of cases. Hardest: {hardest}"
+        f"{beside(_get(other, 'ood', kind, hardest, 'auroc'), percent)}.{_missed(model)}",
+    )
+
+
+def _missed(model: dict[str, Any]) -> str:
+    """Return which of the sets the verdict lets pass, in a sentence; empty without a verdict."""
+    verdict = model.get("verdict")
+    if verdict is None:
+        return ""
+    passed = {name: 1 - share for name, share in verdict["flagged"].items() if share < 0.95}
+    misses = ", ".join(f"{percent(share)} of {name}" for name, share in passed.items())
+    return (
+        f" Its verdict flags {percent(verdict['false_alarms'])} of the test data, and misses "
+        f"{misses or 'less than 5 % of each of these sets'}."
     )
 
 

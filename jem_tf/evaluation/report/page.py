@@ -44,6 +44,7 @@ def write(out: Path, results: dict[str, Any]) -> Path:
         picture=lambda name: _to_data_url(out / name),
         answers=figures.answers(results),
         rows=figures.rows(results),
+        summary=figures.summary,
     )
     path = out / "report.html"
     path.write_text(page)

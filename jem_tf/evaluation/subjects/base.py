@@ -13,6 +13,7 @@ from scipy.special import logsumexp, softmax
 
 from jem_tf import energy
 from jem_tf.data import inputs
+from jem_tf.detection.detector import FUSED
 from jem_tf.evaluation.progress import bar
 
 BATCH_SIZE = 256
@@ -47,7 +48,17 @@ class Subject(ABC):
 
     @abstractmethod
     def score_batch(self, x: np.ndarray) -> dict[str, Any]:
-        """Return `logits`, and `gradient_norm` if it is among `score_kinds`, of one batch."""
+        """Return `logits` of one batch, the scores of `score_kinds` that are not functions of the
+        logits, and `is_ood` if there is a verdict."""
+
+    @property
+    def has_verdict(self) -> bool:
+        """Whether scores include the fused one and `is_ood`."""
+        return FUSED in self.score_kinds
+
+    def fit_detector(self, x: np.ndarray, y: np.ndarray, reference: Any) -> None:
+        """Fit a detector, as `JEM.fit_detector` does, if that is possible and has not been done."""
+        return
 
     def predict_logits(self, x: np.ndarray) -> np.ndarray:
         """Return the logits `[n, classes]` of one batch."""

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from jem_tf import energy
 from jem_tf.checks import are_probabilities
+from jem_tf.detection.detector import FUSED, Detector
 from jem_tf.evaluation.progress import bar
 from jem_tf.evaluation.subjects.base import Subject, check_outputs, probe_inputs, split_labels
 from jem_tf.model import JEM
@@ -46,7 +47,9 @@ class KerasSubject(Subject):
         take_log = normalised and bool((outputs >= 0).all())
         if normalised:
             self.score_kinds = ("max_probability",)
-            self.limitations = ("log p(x) and its gradient: the network ends in probabilities",)
+            self.limitations = (
+                "log p(x), its gradient, and the fused score: the network ends in probabilities",
+            )
         else:
             _check_no_sigmoid(outputs, name)
 
@@ -54,7 +57,6 @@ class KerasSubject(Subject):
             values = tf.cast(network(x, training=False), tf.float32)
             return tf.math.log(tf.maximum(values, MIN_PROBABILITY)) if take_log else values
 
-        @tf.function(reduce_retracing=True)
         def score(x: tf.Tensor) -> dict[str, tf.Tensor]:
             if normalised:
                 return {"logits": logits_fn(x)}
@@ -62,7 +64,39 @@ class KerasSubject(Subject):
             return {"logits": logits, "gradient_norm": -norm}
 
         self.logits_fn = logits_fn
+        self._network, self._scale, self._normalised = network, scale, normalised
         self._logits = tf.function(logits_fn, reduce_retracing=True)
+        self._score = tf.function(score, reduce_retracing=True)
+        if self.jem is not None and self.jem.detector.fitted:
+            self._use_detector(self.jem.detector)
+
+    def fit_detector(self, x: np.ndarray, y: np.ndarray, reference: Any) -> None:
+        if self.has_verdict or self._normalised:
+            return
+        model = self.jem
+        if model is None:
+            model = JEM(self._network, objective="cross_entropy")
+            model.adapt(x)
+        model.fit_detector(x, y, reference)
+        self._use_detector(model.detector)
+
+    def _use_detector(self, detector: Detector) -> None:
+        """Take all scores from `detector`."""
+        others = [name for name in detector.names if name not in energy.OOD_SCORES]
+        self.score_kinds = (FUSED, *energy.OOD_SCORES, *others)
+
+        @tf.function(reduce_retracing=True)
+        def score(x: tf.Tensor) -> dict[str, tf.Tensor]:
+            logits, values = detector.read(x, self._scale)
+            fused = detector.score(values)
+            p_value = detector.p_value(fused, tf.argmax(logits, axis=-1))
+            return {
+                **dict(zip(detector.names, tf.unstack(values, axis=1))),
+                "logits": logits,
+                FUSED: fused,
+                "is_ood": p_value <= detector.false_alarm_rate,
+            }
+
         self._score = score
 
     def score_batch(self, x: Any) -> dict[str, Any]:

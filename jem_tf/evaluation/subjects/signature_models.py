@@ -15,11 +15,14 @@ import tensorflow as tf
 from jem_tf.checks import are_probabilities
 from jem_tf.client import JEMClient
 from jem_tf.client.client import SCHEMES
+from jem_tf.detection.detector import FUSED
+from jem_tf.energy import OOD_SCORES
 from jem_tf.evaluation.progress import bar
 from jem_tf.evaluation.subjects.base import Subject, check_outputs, probe_inputs, split_labels
 from jem_tf.evaluation.subjects.in_process import MIN_PROBABILITY
 from jem_tf.saved_model import layout
 
+VERDICT = ("objections", "percentile", "is_ood")  # outputs of `ood_score` that are not scores
 REQUEST_TIMEOUT = 600.0  # seconds: a sample takes hundreds of sampler steps
 
 
@@ -55,16 +58,18 @@ class SignatureSubject(Subject):
         check_outputs(outputs, name)
         self.num_classes = outputs.shape[1]
         self._normalised = are_probabilities(outputs)
-        has_gradient_norm = (
-            "ood_score" in signatures and "gradient_norm" in signatures["ood_score"].outputs
-        )
+        offered = signatures["ood_score"].outputs if "ood_score" in signatures else set()
+        kinds = [kind for kind in OOD_SCORES if kind != "gradient_norm" or kind in offered]
         limitations = []
         if self._normalised:
             self.score_kinds = ("max_probability",)
             limitations.append("log p(x): there is no signature with logits")
-        elif not has_gradient_norm:
-            self.score_kinds = ("log_density", "max_probability")
-        if not has_gradient_norm:
+        elif FUSED in offered:
+            others = offered - {FUSED, *OOD_SCORES, *VERDICT}
+            self.score_kinds = (FUSED, *kinds, *sorted(others))
+        else:
+            self.score_kinds = tuple(kinds)
+        if "gradient_norm" not in offered:
             limitations.append("the gradient norm: there is no signature `ood_score`")
         limitations.append(
             "attacks on refined inputs (JEM-k), chains and replay buffer: these need a run "
@@ -88,7 +93,8 @@ class SignatureSubject(Subject):
         outputs = {"logits": self.predict_logits(x)}
         if "gradient_norm" in self.score_kinds:
             scores = self.call("ood_score", inputs=np.asarray(x, np.float32))
-            outputs["gradient_norm"] = scores["gradient_norm"]
+            wanted = (*self.score_kinds, *(["is_ood"] if self.has_verdict else []))
+            outputs |= {name: scores[name] for name in wanted}
         return outputs
 
     @property

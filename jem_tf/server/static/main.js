@@ -78,7 +78,7 @@ function selectModel(newModel) {
   find("ink-label").hidden = facts.input_shape[2] !== 3;
   if (model.isImage && !keptInput) drawing.reset(facts.input_shape, facts.range);
   showExamples();
-  setText("bars-title", facts.ood_threshold === null ? "Probabilities" : "Probabilities, calibrated");
+  setText("bars-title", !facts.detector ? "Probabilities" : "Probabilities, calibrated");
   dream.selectModel(model);
   if (keptInput) {
     ask(keptInput);
@@ -153,14 +153,14 @@ function showAnswer(outputs, values, milliseconds) {
   const names = facts.class_names;
   const probabilities = outputs.probabilities[0];
   const allFinite = !probabilities.includes(null);
-  const percentile = facts.ood_threshold === null ? null : outputs.percentile?.[0] ?? null;
+  const percentile = !facts.detector ? null : outputs.percentile?.[0] ?? null;
   if (allFinite) showVerdict(names, probabilities, outputs.is_ood[0], percentile);
   else setVerdict("No answer", "bad", "The probabilities for this input are not finite.");
   find("answer").hidden = false;
   find("bars").replaceChildren(...(allFinite ? [bars(names, probabilities, "Probabilities of the classes")] : []));
   find("gauge-title").hidden = percentile === null;
   find("gauge").replaceChildren(
-    ...(percentile === null ? [] : [gauge(percentile, 100 * (1 - facts.ood_pass_rate))]));
+    ...(percentile === null ? [] : [gauge(percentile, 100 * facts.detector.false_alarm_rate)]));
   if (model.isImage) paint(find("seen"), values, facts.input_shape, facts.range);
   setText("energy", outputs.energy[0]?.toFixed(2) ?? "not a number");
   setText("score", outputs.ood_score[0]?.toFixed(2) ?? "not a number");

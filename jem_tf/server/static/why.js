@@ -6,6 +6,8 @@ import { picture } from "./drawing.js";
 
 const REFINE_CALLS = 5; // of the signature `refine`, each on the result of the one before
 
+const MAX_OBJECTIONS = 5;
+
 const find = (id) => document.getElementById(id);
 const softmax = (logits, temperature) => {
   const max = Math.max(...logits);
@@ -22,6 +24,7 @@ export function makeExplainer(currentModel, showProblem) {
 }
 
 export function clearExplanation(text) {
+  find("objections-part").hidden = true;
   for (const id of ["heat", "strip", "compare"]) find(id).replaceChildren();
   find("strip-text").textContent = text;
 }
@@ -34,6 +37,8 @@ async function explain({ model, values }, signal) {
   if (has("gradient")) {
     gradient = (await callSignature(model, "gradient", { inputs }, signal)).flat(Infinity);
   }
+  let objections = null;
+  if (facts.detector) objections = (await callSignature(model, "ood_score", { inputs }, signal)).objections?.[0];
   const [logits] = await callSignature(model, "logits", { inputs }, signal);
   const steps = [{ values, logits }];
   for (let i = 0, current = inputs; has("refine") && i < REFINE_CALLS; i++) {
@@ -42,12 +47,13 @@ async function explain({ model, values }, signal) {
     if (current.flat(Infinity).includes(null)) break; // not finite
     steps.push({ values: current.flat(Infinity), logits: outputs.logits[0] });
   }
-  return { gradient, steps };
+  return { gradient, objections, steps };
 }
 
-function showExplanation({ gradient, steps }, model) {
+function showExplanation({ gradient, objections, steps }, model) {
   const { facts } = model;
   const slopes = gradient?.map(Math.abs);
+  showObjections(objections, facts);
   find("heat").replaceChildren(...(slopes ? heatMap(slopes, steps[0].values, model) : [
     element("p", { textContent: "This export has no `gradient` signature: export it again." })]));
   const predictions = steps.map(({ logits }) => {
@@ -72,6 +78,17 @@ function showExplanation({ gradient, steps }, model) {
   find("compare").replaceChildren(...[[0, "Before"], [steps.length - 1, "After"]].map(([i, title]) =>
     element("div", {}, element("h3", { textContent: title }),
       bars(facts.class_names, predictions[i].probabilities, `Probabilities: ${title}`))));
+}
+
+/** Show the share of each statistic in the distance of the fused score from its largest value. */
+function showObjections(objections, facts) {
+  find("objections-part").hidden = !objections;
+  if (!objections) return;
+  const total = objections.reduce((a, b) => a + b, 0) || 1;
+  const parts = Object.keys(facts.detector.weights).map((name, i) => [name, objections[i] / total])
+    .sort((a, b) => b[1] - a[1]).slice(0, MAX_OBJECTIONS);
+  find("objections").replaceChildren(
+    bars(parts.map(([name]) => name), parts.map(([, share]) => share), "Statistics that object"));
 }
 
 /** Return red, green and blue for a share: black, purple, orange, yellow. */
