@@ -13,6 +13,7 @@ import importlib.util
 import json
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from unittest.mock import MagicMock
 
@@ -54,32 +55,43 @@ def main() -> None:
         model = jem_tf.load(run)
         if not model.detector.fitted:
             model.fit_detector(*rows.arrays("validation"), reference=reference)
-        scores = {**own_scores(model), **library_scores(model, reference)}
+        detectors = [own_scores(model), library_scores(model, reference)]
+        inside = {k: v for detector in detectors for k, v in detector(x).items()}
+        results[str(run)] = table = {label: {} for label in inside}
+        for name, inputs in outside.items():
+            for detector in detectors:
+                for label, scores in detector(inputs).items():
+                    table[label][name] = detection(inside[label], scores, resamples=0).auroc
         print(f"\n{run}: {100 * model.is_ood(x).mean():.1f} % of the test rows flagged")
         print(f"{'':28}" + "".join(f"{name[:14]:>15}" for name in (*outside, "worst", "mean")))
-        results[str(run)] = table = {}
-        for label, score in scores.items():
-            inside = score(x)
-            values = {n: detection(inside, score(v), resamples=0).auroc for n, v in outside.items()}
-            table[label] = values
-            summary = (*values.values(), min(values.values()), np.mean(list(values.values())))
-            print(f"{label:28}" + "".join(f"{v:15.3f}" for v in summary), flush=True)
+        for label, aurocs in table.items():
+            values = list(aurocs.values())
+            columns = (*values, min(values), np.mean(values))
+            print(f"{label:28}" + "".join(f"{value:15.3f}" for value in columns), flush=True)
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     arguments.out.write_text(json.dumps(results, indent=1) + "\n")
 
 
-def own_scores(model: jem_tf.JEM) -> dict:
-    """The fused score, then every statistic, as functions of inputs."""
-    kinds = ("fused", *model.detector.names)
-    return {kind: lambda x, kind=kind: model.ood_score(x, kind) for kind in kinds}
+Scores = Callable[[np.ndarray], dict[str, np.ndarray]]  # of inputs, by name
 
 
-def library_scores(model: jem_tf.JEM, reference: tuple[np.ndarray, np.ndarray]) -> dict:
-    """The scores of pytorch-ood, higher for inputs like the data, as functions of inputs."""
+def own_scores(model: jem_tf.JEM) -> Scores:
+    """The fused score, then every statistic."""
+
+    def score(x: np.ndarray) -> dict[str, np.ndarray]:
+        values = model.statistics(x)
+        fused = model.detector.score(values).numpy()
+        return {"fused": fused, **dict(zip(model.detector.names, values.T))}
+
+    return score
+
+
+def library_scores(model: jem_tf.JEM, reference: tuple[np.ndarray, np.ndarray]) -> Scores:
+    """The scores of pytorch-ood, higher for inputs like the data."""
     if importlib.util.find_spec("pytorch_ood") is None:
         print("pytorch-ood is not installed: pip install jem_tf[ood]", file=sys.stderr)
-        return {}
-    if importlib.util.find_spec("torchvision") is None:
+        return lambda x: {}
+    if "torchvision" not in sys.modules and importlib.util.find_spec("torchvision") is None:
         # Its data sets and networks, which are not used here, need torchvision. Not every build
         # of PyTorch has one.
         parts = ("", ".transforms", ".transforms.functional", ".models", ".models.resnet")
@@ -104,14 +116,14 @@ def library_scores(model: jem_tf.JEM, reference: tuple[np.ndarray, np.ndarray]) 
         "KNN": KNN(None).fit_features(z, labels),
         "ViM": ViM(None, d=min(64, size // 2), w=kernel.T, b=bias).fit_features(z, labels),
     }
-    return {
-        "pytorch-ood MSP": lambda x: -MaxSoftmax.score(logits(x)).numpy(),
-        "pytorch-ood energy": lambda x: -EnergyBased.score(logits(x)).numpy(),
-        **{
-            f"pytorch-ood {name}": lambda x, d=d: -np.asarray(d.predict_features(features(x)))
-            for name, d in fitted.items()
-        },
-    }
+
+    def score(x: np.ndarray) -> dict[str, np.ndarray]:
+        z, f = features(x), logits(x)
+        outliers = {"MSP": MaxSoftmax.score(f), "energy": EnergyBased.score(f)}
+        outliers |= {name: detector.predict_features(z) for name, detector in fitted.items()}
+        return {f"pytorch-ood {name}": -np.asarray(values) for name, values in outliers.items()}
+
+    return score
 
 
 if __name__ == "__main__":
