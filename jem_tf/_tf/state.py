@@ -92,6 +92,10 @@ class State(keras.layers.Layer):
             self._arrays[name] = variable
         return variable
 
+    def clear(self) -> None:
+        """Forget all arrays."""
+        self._arrays.clear()
+
     def arrays(self) -> dict[str, np.ndarray]:
         """Every array, with the parts of the replicas stacked on a first axis.
 

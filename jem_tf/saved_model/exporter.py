@@ -70,6 +70,7 @@ def export(
     directory.mkdir(parents=True, exist_ok=True)
     names = class_names or tuple(str(i) for i in range(model.num_classes))
     _check(model, names, pixel_range)
+    was_fitted = model.detector.fitted
     calibration = fit_calibration(model, calibrate, reference)
     signatures = Signatures(model, calibration, names, refine_steps, sample_steps, pixel_range)
     functions = signatures.trace(with_chains=not plain)
@@ -105,6 +106,8 @@ def export(
         os.rename(temporary, version)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+        if not was_fitted:  # an export does not change the model
+            model.detector.clear()
     return version
 
 
