@@ -8,6 +8,7 @@ classifies the samples.
 """
 
 import argparse
+import dataclasses
 
 import keras
 import numpy as np
@@ -27,8 +28,10 @@ def train(y: np.ndarray, seed: int) -> jem_tf.JEM:
         input_noise=0.05,
         seed=seed,
     )
-    model.compile(recipes.get("digits").optimizer(1), metrics=["accuracy"])
-    model.fit(x, y, batch_size=64, epochs=arguments.epochs, verbose=0)
+    recipe = dataclasses.replace(recipes.get("digits"), epochs=arguments.epochs)
+    steps_per_epoch = -(-len(x) // recipe.batch_size)
+    model.compile(recipe.optimizer(steps_per_epoch), metrics=["accuracy"])
+    model.fit(x, y, batch_size=recipe.batch_size, epochs=recipe.epochs, verbose=0)
     return model
 
 
