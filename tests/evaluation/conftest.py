@@ -28,21 +28,26 @@ def tiny_budget():
 
 
 @pytest.fixture(scope="session")
-def baseline(small, tmp_path_factory):
+def baseline(small, shared_directory):
     """A finished run of a plain classifier on the images of `trained`."""
-    out = tmp_path_factory.mktemp("runs") / "plain"
-    flags = ["--objective", "cross_entropy", "--epochs", "2", "--out", str(out)]
-    assert main(["train", small, *flags]) == 0
-    return out
+
+    def write(directory):
+        flags = ["--objective", "cross_entropy", "--epochs", "2", "--out", str(directory / "run")]
+        assert main(["train", small, *flags]) == 0
+
+    return shared_directory("plain", write) / "run"
 
 
 @pytest.fixture(scope="session")
-def report_directory(trained, baseline, tiny_budget, tmp_path_factory):
+def report_directory(trained, baseline, tiny_budget, shared_directory):
     """The report on the run `trained` beside its baseline; tests must not change it.
 
     The digits have another shape than the images of the run, and are resized.
     """
-    out = tmp_path_factory.mktemp("report") / "here"
-    flags = ["--baseline", str(baseline), "--ood", "noise", "constant", "digits", "--resize"]
-    assert main(["evaluate", str(trained), *flags, "--budget", "tiny", "--out", str(out)]) == 0
-    return out
+
+    def write(directory):
+        flags = ["--baseline", str(baseline), "--ood", "noise", "constant", "digits", "--resize"]
+        flags += ["--budget", "tiny", "--out", str(directory / "here")]
+        assert main(["evaluate", str(trained), *flags]) == 0
+
+    return shared_directory("report", write) / "here"

@@ -71,6 +71,7 @@ def test_without_labelled_validation_rows_the_temperature_is_1(model, blobs, row
 def test_the_report_on_a_run_has_the_temperature_of_its_export(report_directory, trained, small):
     metrics = json.loads((report_directory / "metrics.json").read_text())
     model = jem_tf.model.loading.load(trained)
-    exported = fit_calibration(model, load(small).arrays("validation"))
+    rows = load(small)
+    exported = fit_calibration(model, rows.arrays("validation"), rows.arrays("train"))
     reported = metrics["models"][str(trained)]["calibration"]["temperature"]
     assert reported == pytest.approx(exported.temperature, rel=1e-4)
