@@ -15,7 +15,7 @@ from jem_tf.training import RunSettings, recipes, train
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_exports_flag_outliers_and_few_digits(objective, tmp_path):
     digits = data.load("digits")
-    recipe = dataclasses.replace(recipes.get("digits"), epochs=20)
+    recipe = dataclasses.replace(recipes.get("digits"), epochs=30)
     model = train(digits, RunSettings(recipe, objective), tmp_path / "run", verbose=False)
     network = model.backbone if objective == "cross_entropy" else model  # a plain Keras classifier
     path = export(
