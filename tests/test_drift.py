@@ -26,7 +26,7 @@ def test_ranks_are_uniform_for_a_fixed_set_of_calibration_rows(monkeypatch):
 
 
 def test_the_detector_is_that_of_its_definition():
-    """Nine calibration rows and three inputs whose ranks are known; the monitor draws the same U."""
+    """Nine calibration rows and three inputs of known ranks; the monitor draws the same U."""
     monitor = DriftMonitor(rows=9, seed=1)
     rng = np.random.default_rng(1)
     expected = np.zeros(5)
