@@ -22,6 +22,13 @@ def add_export(commands: Commands) -> None:
     parser.add_argument("--refine-steps", type=positive_integer, default=10, help="(default: 10)")
     parser.add_argument("--sample-steps", type=positive_integer, default=400, help="(default: 400)")
     parser.add_argument(
+        "--max-image-pixels",
+        type=positive_integer,
+        default=4096 * 4096,
+        metavar="N",
+        help="largest PNG or JPEG that the model decodes (default: 16777216, 4096 x 4096)",
+    )
+    parser.add_argument(
         "--no-examples",
         dest="examples",
         action="store_false",

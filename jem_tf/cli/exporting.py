@@ -32,6 +32,7 @@ def export(arguments: Namespace) -> None:
         refine_steps=arguments.refine_steps,
         sample_steps=arguments.sample_steps,
         examples=arguments.examples,
+        max_image_pixels=arguments.max_image_pixels,
     )
     print(f"Wrote {version}")
 

@@ -16,6 +16,7 @@ import tensorflow as tf
 from jem_tf.model import JEM
 from jem_tf.saved_model import layout
 from jem_tf.saved_model.fitted import fit_calibration, measure
+from jem_tf.saved_model.images import MAX_PIXELS
 from jem_tf.saved_model.signatures import Signatures
 from jem_tf.saved_model.warmup import warmup_requests
 from jem_tf.version import VERSION
@@ -34,6 +35,7 @@ def export(
     extra: dict[str, Any] | None = None,
     examples: bool = True,
     reference: Any = None,
+    max_image_pixels: int = MAX_PIXELS,
 ) -> Path:
     """Write `model` as the next version below `directory`; return the path of that version.
 
@@ -63,22 +65,28 @@ def export(
         examples: write a row of each class of `calibrate` to `assets.extra/examples.json`, as the
             body of a request. Everyone who can reach the inspector can see them.
         reference: training data for the detector, see `JEM.fit_detector`.
+        max_image_pixels: width times height of the largest file that `*_bytes` signatures decode;
+            a small file can be a very large image. Decoding a file of this size takes 3 bytes per
+            pixel, and up to 12 if it is a progressive JPEG.
     """
     plain = isinstance(model, keras.Model) and not isinstance(model, JEM)
     model = _wrap(model, calibrate) if plain else model
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
     names = class_names or tuple(str(i) for i in range(model.num_classes))
-    _check(model, names, pixel_range)
+    _check(model, names, pixel_range, max_image_pixels)
     was_fitted = model.detector.fitted
     calibration = fit_calibration(model, calibrate, reference)
-    signatures = Signatures(model, calibration, names, refine_steps, sample_steps, pixel_range)
+    signatures = Signatures(
+        model, calibration, names, refine_steps, sample_steps, pixel_range, max_image_pixels
+    )
     functions = signatures.trace(with_chains=not plain)
     metadata = {
         "package_version": VERSION,
         "class_names": list(names),
         "input_shape": list(signatures.shape),
         "pixel_range": pixel_range,
+        "max_image_pixels": max_image_pixels,
         "signatures": sorted(functions),
         "refine_steps": refine_steps,
         "sample_steps": sample_steps,
@@ -119,7 +127,7 @@ def _wrap(classifier: keras.Model, calibrate: Any) -> JEM:
     return wrapped
 
 
-def _check(model: Any, names: tuple[str, ...], pixel_range: Any) -> None:
+def _check(model: Any, names: tuple[str, ...], pixel_range: Any, max_pixels: int) -> None:
     if len(names) != model.num_classes:
         raise ValueError(
             f"`class_names` must name {model.num_classes} classes. Received: {len(names)}"
@@ -133,3 +141,5 @@ def _check(model: Any, names: tuple[str, ...], pixel_range: Any) -> None:
             "`pixel_range` is for images with 1 or 3 channels. "
             f"Received: inputs of shape {model.example_shape}"
         )
+    if max_pixels < 1:
+        raise ValueError(f"`max_image_pixels` must be positive. Received: {max_pixels}")

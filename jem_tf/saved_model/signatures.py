@@ -1,9 +1,11 @@
 """What each signature of an exported model computes, from the model's public methods.
 
-Not here: how it is written (`exporter.py`), what it is calibrated with (`fitted.py`).
+Not here: how it is written (`exporter.py`), what it is calibrated with (`fitted.py`), how image
+files are decoded (`images.py`).
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,7 @@ import tensorflow as tf
 from jem_tf import energy as maths
 from jem_tf.detection.detector import FUSED
 from jem_tf.saved_model.fitted import Calibration
+from jem_tf.saved_model.images import MAX_PIXELS, decode_images
 
 Signature = Callable[..., dict[str, tf.Tensor]]
 
@@ -27,6 +30,7 @@ class Signatures:
         refine_steps: int,
         sample_steps: int,
         pixel_range: tuple[float, float] | None,
+        max_pixels: int = MAX_PIXELS,
     ):
         self.model, self.calibration, self.names = model, calibration, names
         self.refine_steps, self.sample_steps = refine_steps, sample_steps
@@ -34,7 +38,7 @@ class Signatures:
         for state in (model.input_range, model.start, model.progress, model.detector):
             self.variables += state.tf_variables
         self.shape = model.example_shape
-        self.pixel_range = pixel_range
+        self.pixel_range, self.max_pixels = pixel_range, max_pixels
 
     def trace(self, with_chains: bool = True) -> dict[str, Any]:
         """Trace all signatures, or those without chains; return concrete functions by name."""
@@ -53,9 +57,14 @@ class Signatures:
         concrete.update({name: _trace(method, x) for name, method in methods.items()})
         if self.pixel_range is not None:
             files = tf.TensorSpec([None], tf.string, name="image_bytes")
+            decode = partial(
+                decode_images,
+                shape=self.shape,
+                pixel_range=self.pixel_range,
+                max_pixels=self.max_pixels,
+            )
             for name, method in methods.items():
-                from_bytes = _compose(self.decode, method)
-                concrete[f"{name}_bytes"] = _trace(from_bytes, files)
+                concrete[f"{name}_bytes"] = _trace(_compose(decode, method), files)
         return concrete
 
     def logits(self, inputs: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -122,21 +131,6 @@ class Signatures:
         pairs = tf.stack([seeds, tf.zeros_like(seeds)], axis=1)
         x = self.model.start.draw(tf.shape(labels)[0], pairs, labels)
         return {"samples": self.model.run_chains(x, pairs + 1, labels, self.sample_steps)[0]}
-
-    def decode(self, image_bytes: tf.Tensor) -> tf.Tensor:
-        """Decode PNG or JPEG files, resize them and scale them to the training range."""
-        height, width, channels = self.shape
-        low, high = self.pixel_range or (-1.0, 1.0)
-
-        def one(file: tf.Tensor) -> tf.Tensor:
-            image = tf.io.decode_image(file, channels=channels, expand_animations=False)
-            image = tf.cast(image, tf.float32)
-            same = tf.reduce_all(tf.shape(image)[:2] == [height, width])
-            resize = lambda: tf.image.resize(image, [height, width], antialias=True)  # noqa: E731
-            image = tf.cond(same, lambda: image, resize)
-            return tf.ensure_shape(low + image * ((high - low) / 255.0), self.shape)
-
-        return tf.map_fn(one, image_bytes, fn_output_signature=tf.float32)
 
 
 def _trace(method: Signature, *specs: tf.TensorSpec) -> Any:

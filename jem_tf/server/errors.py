@@ -20,6 +20,7 @@ HTTP_STATUS = {  # TF Serving's mapping
     "UNAVAILABLE": 503,
     "UNAUTHENTICATED": 401,
 }
+_NO_STACK = "<stack traces unavailable>\n"
 
 
 class RequestError(Exception):
@@ -55,6 +56,10 @@ def not_found(message: str) -> RequestError:
 
 
 def from_tensorflow(error: tf.errors.OpError) -> RequestError:
-    """Return the `RequestError` for an error of a graph operation, with the same code."""
+    """Return the `RequestError` for an error of a graph operation, with the same code.
+
+    The message is the kernel's, as TF Serving gives it, without what Python adds around it.
+    """
     names = {value: name for name, value in vars(tf.errors).items() if isinstance(value, int)}
-    return RequestError(names.get(error.error_code, "UNKNOWN"), error.message)
+    message = error.message.split(_NO_STACK)[-1].split(" [Op:__inference_")[0]
+    return RequestError(names.get(error.error_code, "UNKNOWN"), message)
