@@ -12,6 +12,8 @@ EXAMPLES = {
         jem-tf train photos/ --image-size 32         a folder of images for each class
         jem-tf train table.npz                       x, y or x_train, y_train, x_test, y_test
         jem-tf train digits --objective cross_entropy --out runs/baseline
+        jem-tf train digits --set ema=none --set backbone_options.width=64 --out runs/wide
+        jem-tf train --recipe runs/wide/recipe.toml --out runs/again    the same run again
         jem-tf train --resume runs/digits            after Ctrl-C, a crash or a power cut""",
     "evaluate": """\
         jem-tf evaluate runs/digits                  runs/digits/report/report.html
@@ -47,5 +49,6 @@ EXAMPLES = {
     "predict": """\
         jem-tf predict seven.png --model digits
         jem-tf predict *.jpg --model digits --address http://localhost:8501 --json""",
+    "recipes": "        jem-tf recipes",
     "demo": "        jem-tf demo --out runs/demo",
 }

@@ -71,7 +71,15 @@ def _add_train(commands: Commands) -> None:
         help="between two checkpoints (default: 60)",
     )
     parser.add_argument("--overwrite", action="store_true", help="replace the run in --out")
-    parser.add_argument("--recipe", help=f"named settings: {RECIPES}")
+    parser.add_argument("--recipe", help=f"named settings: {RECIPES}; or a .toml file of settings")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="change a field of the recipe, such as temperature=0.01 or backbone_options.width=64; "
+        "may be repeated",
+    )
     parser.add_argument("--objective", help=f"what is learned: {OBJECTIVES}")
     parser.add_argument("--epochs", type=positive_integer, help="passes over the data")
     parser.add_argument("--batch-size", type=positive_integer, help="rows, and chains, in a step")
@@ -190,6 +198,10 @@ def _add_small_commands(commands: Commands) -> None:
     parser.add_argument("--seed", type=int, default=0, help="(default: 0)")
     parser.add_argument(
         "--out", type=Path, default=Path("samples.png"), help="(default: samples.png)"
+    )
+
+    commands.add(
+        "recipes", "List recipes, their cost and what they reached.", "training:list_recipes"
     )
 
     parser = commands.add(

@@ -1,4 +1,4 @@
-"""Commands that produce run directories: `train` and `import`."""
+"""Commands that produce run directories, `train` and `import`, and `recipes`."""
 
 import dataclasses
 import sys
@@ -9,7 +9,15 @@ from pathlib import Path
 from jem_tf import data, objectives
 from jem_tf._tf import cores, distribution
 from jem_tf.callbacks import TrainingInterrupted
-from jem_tf.training import DataSource, RunSettings, recipes, run, run_directory, supervisor
+from jem_tf.training import (
+    DataSource,
+    RunSettings,
+    recipe_files,
+    recipes,
+    run,
+    run_directory,
+    supervisor,
+)
 
 RECIPE_FLAGS = ("epochs", "batch_size", "learning_rate", "steps")
 
@@ -23,6 +31,9 @@ def train(arguments: Namespace) -> None:
         raise SystemExit(supervisor.supervise(arguments.argv, restarts))
     resumed = arguments.resume if isinstance(arguments.resume, Path) else None
     saved = None if resumed is None else RunSettings.read(resumed)
+    name = arguments.recipe
+    if name is not None and (name.endswith(".toml") or Path(name).is_file()):
+        saved, name = recipe_files.read(name), None
     objective = arguments.objective or (saved.objective if saved else "joint")
     if getattr(objectives.OBJECTIVES.get(objective), "uses_chains", False):
         with warnings.catch_warnings(action="ignore"):  # TensorFlow may have started already
@@ -30,14 +41,15 @@ def train(arguments: Namespace) -> None:
     strategy = distribution.choose_strategy(arguments.strategy, arguments.wait)
     source = _data_source(arguments, saved)
     dataset = source.load()
-    if saved is None or arguments.recipe is not None:
-        recipe = recipes.get(arguments.recipe or recipes.default_for(dataset))
+    if saved is None or name is not None:
+        recipe = recipes.get(name or recipes.default_for(dataset))
     else:
         recipe = saved.recipe
-    flags = {name: getattr(arguments, name) for name in RECIPE_FLAGS}
+    flags = {flag: getattr(arguments, flag) for flag in RECIPE_FLAGS}
     recipe = dataclasses.replace(
-        recipe, **{name: value for name, value in flags.items() if value is not None}
+        recipe, **{flag: value for flag, value in flags.items() if value is not None}
     )
+    recipe = recipe_files.change(recipe, arguments.set)
     seed = arguments.seed if arguments.seed is not None else saved.seed if saved else 0
     out = resumed or arguments.out or Path("runs") / dataset.name
     print(f"Training on {dataset.name} ({recipe.about}) into {out}", flush=True)
@@ -57,6 +69,15 @@ def train(arguments: Namespace) -> None:
         print(f"\nResume with: jem-tf train --resume {out}", file=sys.stderr)
         raise
     print(f"{out}/model.keras is ready")
+
+
+def list_recipes(arguments: Namespace) -> None:
+    rows = [("recipe", "cost on two cores", "test accuracy", "about")]
+    for name, recipe in recipes.RECIPES.items():
+        rows.append((name, *recipes.MEASURED.get(name, ("", "")), recipe.about))
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    for row in rows:
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip())
 
 
 def import_checkpoint(arguments: Namespace) -> None:
@@ -87,7 +108,10 @@ def _data_source(arguments: Namespace, saved: RunSettings | None) -> DataSource:
     before = saved.data if saved is not None else None
     name = arguments.dataset or (before.dataset if before else None)
     if name is None:
-        raise ValueError("Name a data set to train on, or a run to resume: --resume RUN.")
+        raise ValueError(
+            "Name a data set to train on, a run to resume (--resume RUN), or a recipe file that "
+            "names its data (--recipe FILE)."
+        )
     data_dir = arguments.data_dir or (before.data_dir if before else None)
     return DataSource(
         str(Path(name).resolve()) if Path(name).exists() else name,

@@ -32,7 +32,7 @@ class JEM(EnergyModel):
 
     ```python
     model = jem_tf.JEM(backbone)
-    model.compile(optimizer=keras.optimizers.Adam(1e-4), metrics=["accuracy"])
+    model.compile(keras.optimizers.Adam(3e-3, use_ema=True), metrics=["accuracy"])
     model.fit(x_train, y_train, epochs=10)    # labels as integers or one-hot; -1: unlabelled
 
     model.predict(x)            # logits of the backbone

@@ -3,6 +3,7 @@
 Not here: the training run (`run.py`).
 """
 
+import inspect
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -10,12 +11,13 @@ import keras
 
 from jem_tf import backbones, objectives
 from jem_tf.callbacks.schedules import Warmup
-from jem_tf.checks import check_known
+from jem_tf.checks import check_known, check_positive, check_positive_integer
 from jem_tf.data import Dataset
 from jem_tf.data.augmentation import RandomCrop
 from jem_tf.model import JEM
 from jem_tf.objectives.sampled import SampledObjective
 from jem_tf.sampling import SGLD, GaussianMixture, ReplayBuffer, Uniform
+from jem_tf.training.fields import check_types
 
 STARTS = {"uniform": Uniform, "mixture": GaussianMixture}
 AUGMENTATIONS = (False, True, "crop", "classifier")
@@ -57,6 +59,16 @@ class Recipe:
     warmup: int | None = None  # steps in which the learning rate rises
     cosine: bool = True  # after the warm-up, decay to zero; otherwise by `drops`
     augment: bool | str = False  # crop and flip; "crop" only; "classifier": not for the density
+
+    def __post_init__(self) -> None:
+        check_types(self)
+        check_known("backbone", self.backbone, backbones.__all__)
+        options = inspect.signature(getattr(backbones, self.backbone)).parameters
+        for name in self.backbone_options:
+            check_known(f"option of {self.backbone}", name, list(options)[2:])
+        for name in ("epochs", "batch_size", "steps"):
+            check_positive_integer(name, getattr(self, name))
+        check_positive("learning_rate", self.learning_rate)
 
     def network(self, data: Dataset) -> keras.Model:
         """The backbone for `data`."""
@@ -205,6 +217,14 @@ def fast(recipe: Recipe) -> Recipe:
 
 
 RECIPES |= {f"{name}_fast": fast(RECIPES[name]) for name in ("fashion_mnist", "image")}
+
+
+# From docs/results: the time on two cores, and the accuracy on test data. Others were not measured.
+MEASURED = {
+    "digits": ("under 4 minutes", "98.9 % (98.6 to 99.2, 10 seeds)"),
+    "fashion_mnist": ("17 to 28 minutes", "91.0 % (91.0 to 91.1, 3 seeds)"),
+    "cifar10-small": ("about 30 minutes", "64.5 % (1 seed, version 0.1)"),
+}
 
 
 def get(name: str) -> Recipe:

@@ -18,6 +18,7 @@ from jem_tf.callbacks import DivergenceGuard, EpochLine, Resume, SampleGrid
 from jem_tf.data import Dataset
 from jem_tf.model import JEM, load
 from jem_tf.model.loading import CHECKPOINTS, MODEL_FILE, save
+from jem_tf.training import recipe_files
 from jem_tf.training import run_directory as files
 from jem_tf.training.settings import RunSettings, describe_changes, upgrade_config
 
@@ -42,9 +43,9 @@ def train(
     train(digits, RunSettings(recipes.get("digits")), "runs/digits")
     ```
 
-    The directory holds `config.json`, `log.csv` (a line for each epoch), `events.jsonl` (what the
-    `DivergenceGuard` had to do, if anything), `chains/` (pictures of the buffer, ten over the run),
-    `checkpoints/`, `model.keras` and `samples.png` (ten of each class).
+    The directory holds `config.json`, `recipe.toml`, `log.csv` (a line for each epoch),
+    `events.jsonl` (what the `DivergenceGuard` had to do, if anything), `chains/` (pictures of the
+    buffer, ten over the run), `checkpoints/`, `model.keras` and `samples.png` (ten of each class).
 
     Args:
         data: what to train and validate on.
@@ -89,6 +90,7 @@ def train(
             shutil.rmtree(out)
         out.mkdir(parents=True, exist_ok=True)
         files.write_json(out / files.CONFIG, config)
+        recipe_files.write(settings, data.name, out / recipe_files.FILE)
     _check_agreement(distribution.gather_settings(strategy, config))
     saver = Resume(out / CHECKPOINTS, save_seconds)
     callbacks = _callbacks(model, data, settings, out, saver, is_chief)

@@ -7,9 +7,11 @@ import signal
 import threading
 
 import pytest
+from helpers import assert_same_weights
 
 import jem_tf
 from jem_tf.objectives import HDGE
+from jem_tf.training import recipes
 from jem_tf_cli import main
 
 QUICK = ["--batch-size", "60", "--steps", "2"]
@@ -56,6 +58,33 @@ def test_a_run_is_resumed_with_its_own_settings_only(run, capsys):
     assert (run / "model.keras").read_bytes() == before
     assert main(["train", "--resume", str(run), "--epochs", "3", "--force"]) == 0
     assert epochs_in_log(run) == ["0", "1", "2"]
+
+
+def test_a_run_is_repeated_by_its_recipe_file(run, tmp_path):
+    again = tmp_path / "again"
+    flags = ["--recipe", str(run / "recipe.toml"), "--out", str(again)]
+    assert main(["train", *flags]) == 0
+    settings = [json.loads((r / "config.json").read_text()) for r in (run, again)]
+    assert settings[0] == settings[1]
+    assert (again / "recipe.toml").read_text() == (run / "recipe.toml").read_text()
+    assert_same_weights(jem_tf.load(run), jem_tf.load(again))
+
+
+def test_a_field_of_the_recipe_is_set_or_the_error_suggests_one(small, tmp_path, capsys):
+    out = tmp_path / "run"
+    flags = ["--set", "epochs=1", "--set=backbone_options.width=4", "--objective", "hdge"]
+    assert main(["train", small, *flags, "--out", str(out)]) == 0
+    recipe = json.loads((out / "config.json").read_text())["recipe"]
+    assert recipe["epochs"] == 1 and recipe["backbone_options"] == {"width": 4}
+    assert main(["train", small, "--set", "temprature=1"]) == 2
+    assert "Did you mean 'temperature'" in capsys.readouterr().err
+
+
+def test_recipes_are_listed_with_what_they_reached(capsys):
+    assert main(["recipes"]) == 0
+    lines = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()}
+    assert set(lines) == {"recipe", *recipes.RECIPES}
+    assert "98.9 %" in lines["digits"] and "%" not in lines["cifar10"]
 
 
 def test_resuming_needs_the_settings_of_a_run(tmp_path, capsys):

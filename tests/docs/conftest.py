@@ -9,6 +9,7 @@ import tensorflow as tf
 
 import jem_tf
 from jem_tf.composition import Composition
+from jem_tf.data import inputs
 from jem_tf.evaluation import BUDGETS, Budget
 
 TINY_BUDGET = Budget(
@@ -33,6 +34,7 @@ def short(monkeypatch, tmp_path):
     few_digits = SimpleNamespace(images=digits.images[:600], target=digits.target[:600])
 
     def short_fit(self, x=None, y=None, batch_size=None, epochs=1, steps_per_epoch=None, **options):
+        batch_size = batch_size or (None if inputs.is_stream(x) else 32)
         return fit(self, x, y, batch_size, epochs=1, steps_per_epoch=1, **options)
 
     def short_sample(sample):

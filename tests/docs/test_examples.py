@@ -25,6 +25,15 @@ def test_the_python_blocks_of_a_page_run(page, short):
             exec(code, namespace)
 
 
+@pytest.mark.slow
+def test_the_example_of_the_readme_learns(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    namespace = {}
+    exec(read_blocks(ROOT / "README.md", "python")[0].code, namespace)
+    predicted = namespace["model"].predict(namespace["x_test"], verbose=0).argmax(1)
+    assert (predicted == namespace["y_test"]).mean() > 0.95
+
+
 def undefined_names(code):
     """Return the names that `code` reads and never assigns."""
     read, assigned = set(), set(dir(builtins))

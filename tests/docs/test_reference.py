@@ -17,7 +17,7 @@ from jem_tf.sampling import MALA, SGLD
 from jem_tf.saved_model import layout
 from jem_tf.saved_model.fitted import Calibration
 from jem_tf.saved_model.signatures import Signatures
-from jem_tf.training import run_directory
+from jem_tf.training import recipe_files, run_directory
 from jem_tf_cli.parser import make_parser
 
 from .pages import ALL_PAGES, DOCS, ROOT, name_of, read_blocks
@@ -102,7 +102,7 @@ def test_every_signature_and_output_is_listed():
 def test_every_file_of_a_run_is_listed():
     text = (DOCS / "reference" / "run-directory.md").read_text()
     files = [run_directory.CONFIG, run_directory.LOG, run_directory.EVENTS, run_directory.RESULT]
-    for file in [*files, loading.MODEL_FILE, f"{loading.CHECKPOINTS}/"]:
+    for file in [*files, recipe_files.FILE, loading.MODEL_FILE, f"{loading.CHECKPOINTS}/"]:
         assert f"`{file}`" in text
 
 

@@ -66,7 +66,8 @@ def test_vectors_have_no_pictures(tmp_path, capsys):
     out = tmp_path / "run"
     train(data.load(str(tmp_path / "table.npz")), settings, out)
     names = {path.name for path in out.iterdir()}
-    assert names == {"config.json", "log.csv", "result.json", "model.keras", "checkpoints"}
+    files = {"config.json", "recipe.toml", "log.csv", "result.json", "model.keras", "checkpoints"}
+    assert names == files
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 3 and lines[0].split()[0] == "epoch" and "E(data)" not in lines[0]
 
