@@ -10,8 +10,8 @@ BIN := .venv/bin
 STAMP := .venv/.stamp
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo train evaluate export serve up browser test test-slow test-torch lint format \
-  docs bench bench-serving compare clean
+.PHONY: help setup demo train evaluate export serve up image image-models \
+  browser test test-slow test-torch lint format docs bench bench-serving compare clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -42,6 +42,14 @@ serve: $(STAMP) ## serve saved_models/DATASET here: gRPC 8500, REST and the insp
 
 up: ## serve saved_models/ with TF Serving itself (needs Docker)
 	docker compose -f serving/compose.yaml up --build $(ARGS)
+
+VERSION = $(shell sed -n 's/^VERSION = "\(.*\)"/\1/p' jem_tf/version.py)
+
+image: ## build the image of the server and the gateway, jem-tf:VERSION (needs Docker)
+	docker build -f serving/Dockerfile -t jem-tf:$(VERSION) .
+
+image-models: ## build the image of the exports in saved_models/, jem-tf-models:TAG (default: 1)
+	docker build -f serving/Dockerfile --target models -t jem-tf-models:$(or $(TAG),1) .
 
 browser: ## install Chromium for the browser tests if possible; they are skipped without it
 	@command -v chromedriver >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \

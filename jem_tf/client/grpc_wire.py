@@ -8,10 +8,10 @@ from jem_tf.client.wire import INIT_SIGNATURE, Arrays, Signature, Wire, WireErro
 MAX_MESSAGE_BYTES = 2**28
 
 
-def channel_options() -> list[tuple[str, int]]:
-    """Return the options of a channel that allow large messages."""
-    ways = ("send", "receive")
-    return [(f"grpc.max_{way}_message_length", MAX_MESSAGE_BYTES) for way in ways]
+def channel_options() -> list[tuple[str, Any]]:
+    """Return the options of a channel: large messages, and calls to all addresses in turn."""
+    sizes = [(f"grpc.max_{way}_message_length", MAX_MESSAGE_BYTES) for way in ("send", "receive")]
+    return [*sizes, ("grpc.lb_policy_name", "round_robin")]
 
 
 class GrpcWire(Wire):

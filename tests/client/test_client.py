@@ -5,7 +5,9 @@ import json
 import socket
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
+import grpc
 import httpx
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ import tensorflow as tf
 from server.servers import free_ports
 
 from jem_tf.client import AsyncJEMClient, JEMClient, ServingError
+from jem_tf.client.grpc_wire import channel_options
 from jem_tf.energy import OOD_SCORES
 from jem_tf.model.loading import load as load_model
 from jem_tf.server import Options
@@ -181,3 +184,31 @@ def test_the_inspector_gets_the_measurements_of_the_export_command(addresses):
     assert facts["auroc"]
     for scores in facts["auroc"].values():
         assert all(0 <= auroc <= 1 for auroc in scores.values())
+
+
+def test_calls_go_to_all_addresses_in_turn():
+    """As over a headless Service, whose name has the addresses of all pods."""
+    calls = []
+    servers, ports = [], []
+    for number in range(2):
+        handler = grpc.method_handlers_generic_handler(
+            "test",
+            {
+                "call": grpc.unary_unary_rpc_method_handler(
+                    lambda message, context, number=number: calls.append(number) or b""
+                )
+            },
+        )
+        server = grpc.server(ThreadPoolExecutor(1), [handler])
+        ports.append(server.add_insecure_port("127.0.0.1:0"))
+        server.start()
+        servers.append(server)
+    target = "ipv4:" + ",".join(f"127.0.0.1:{port}" for port in ports)
+    with grpc.insecure_channel(target, channel_options()) as channel:
+        call = channel.unary_unary("/test/call")
+        for _ in range(20):
+            call(b"", timeout=5)
+            time.sleep(0.01)  # until both are connected
+    for server in servers:
+        server.stop(None)
+    assert set(calls) == {0, 1}
