@@ -78,7 +78,15 @@ class Options:
     ssl_config_file: str = _flag("", "text proto SSLConfig: TLS for gRPC and REST")
     tensorflow_intra_op_parallelism: int = _flag(0, "threads per operation; 0: all cores")
     tensorflow_inter_op_parallelism: int = _flag(0, "operations run in parallel; 0: all cores")
-    grpc_max_threads: int = _flag(64, "threads that answer requests, per transport")
+    enable_grpc_reflection: bool = _flag(False, "let clients list the gRPC services")
+    grpc_max_threads: int = _flag(64, "threads that answer requests")
     max_message_bytes: int = _flag(2**26, "largest accepted request")
+    max_memory_bytes: int = _flag(2**28, "memory for the contents of all requests in progress")
     max_concurrent_requests: int = _flag(256, "requests in progress; further ones are refused")
+    max_connections: int = _flag(1024, "open connections, per transport")
+    header_timeout_seconds: float = _flag(
+        10.0, "time for a client to send the headers of a request"
+    )
+    body_timeout_seconds: float = _flag(30.0, "time for a client to send a request after them")
+    idle_timeout_seconds: float = _flag(75.0, "time after which connections without requests close")
     drain_seconds: float = _flag(30.0, "time for requests to finish after SIGTERM")

@@ -1,108 +1,177 @@
-"""The gRPC services of TF Serving, with health checks and reflection.
+"""The gRPC services of TF Serving, with health checks and, if asked for, reflection.
 
-Not here: how requests are answered (`service.py`).
+Not here: how requests are answered (`service.py`), calls without a message (`grpc_timeout.py`).
 """
 
+import asyncio
 import logging
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import grpc
+from google.protobuf import message_factory
+from google.protobuf.message import DecodeError
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
-from tensorflow_serving.apis import (
-    model_service_pb2,
-    model_service_pb2_grpc,
-    prediction_service_pb2,
-    prediction_service_pb2_grpc,
-)
+from tensorflow_serving.apis import model_service_pb2, prediction_service_pb2
 
 from jem_tf.server import configuration
-from jem_tf.server.errors import RequestError
+from jem_tf.server.errors import RequestError, invalid
 from jem_tf.server.flags import Options
+from jem_tf.server.grpc_timeout import MessageTimeout
 from jem_tf.server.service import Service
+from jem_tf.server.sockets import format_address
+from jem_tf.server.workers import Workers
 
 log = logging.getLogger("jem_tf.server")
-SERVICES = (
-    prediction_service_pb2.DESCRIPTOR.services_by_name["PredictionService"].full_name,
-    model_service_pb2.DESCRIPTOR.services_by_name["ModelService"].full_name,
-)
+HEALTH_SECONDS = 1.0  # between two looks at the models, for clients that watch the health
+MAX_WATCHERS = 256  # streams of `Health.Watch`
 
 
 class GrpcServer:
-    """The gRPC side of a server.
+    """The gRPC side of a server, in one event loop.
 
     ```python
-    server = GrpcServer(service, Options(port=8500))
-    server.start()
+    server = GrpcServer(service, workers, Options(port=8500))
+    await server.start()
     ```
     """
 
-    def __init__(self, service: Service, options: Options):
-        max_bytes = options.max_message_bytes
-        self._server = grpc.server(
-            ThreadPoolExecutor(options.grpc_max_threads, "grpc"),
-            maximum_concurrent_rpcs=options.max_concurrent_requests,
-            options=[
-                ("grpc.max_receive_message_length", max_bytes),
-                ("grpc.max_send_message_length", max_bytes),
-                ("grpc.so_reuseport", 0),
-                # No compression: a small message could decompress to a very large one.
-                ("grpc.compression_enabled_algorithms_bitset", 1),
-            ],
-        )
-        prediction_service_pb2_grpc.add_PredictionServiceServicer_to_server(
-            _PredictionServicer(service), self._server
-        )
-        model_service_pb2_grpc.add_ModelServiceServicer_to_server(
-            _ModelServicer(service), self._server
-        )
-        self.health = health.HealthServicer()
-        health_pb2_grpc.add_HealthServicer_to_server(self.health, self._server)
-        names = (*SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME)
-        reflection.enable_server_reflection(names, self._server)
-        self._address, self._tls = f"{options.host}:{options.port}", configuration.read_tls(options)
+    def __init__(self, service: Service, workers: Workers, options: Options):
+        self._service, self._workers, self._options = service, workers, options
+        self._tls = configuration.read_tls(options)
+        self._names: list[str] = []  # of the services
 
-    def start(self) -> None:
+    async def start(self) -> None:
         """Listen; raise `OSError` if the address is taken."""
+        options, service = self._options, self._service
+        max_waiting = 4 * options.max_concurrent_requests
+        self._server = grpc.aio.server(
+            options=_channel_options(options),
+            interceptors=[MessageTimeout(options.body_timeout_seconds or None, max_waiting)],
+            maximum_concurrent_rpcs=2 * max_waiting + MAX_WATCHERS,
+        )
+        predictions = {
+            "Predict": service.predict,
+            "Classify": service.classify,
+            "Regress": service.regress,
+            "MultiInference": service.multi_inference,
+            "GetModelMetadata": service.metadata,
+        }
+        self._add(prediction_service_pb2.DESCRIPTOR, "PredictionService", predictions)
+        models = {"GetModelStatus": service.status, "HandleReloadConfigRequest": service.reload}
+        self._add(model_service_pb2.DESCRIPTOR, "ModelService", models)
+        self._health = _Health(self._names, lambda: service.manager.ready)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        if options.enable_grpc_reflection:
+            names = (*self._names, health.SERVICE_NAME, reflection.SERVICE_NAME)
+            reflection.enable_server_reflection(names, self._server)
+        self._listen(format_address(options.host, options.port))
+        await self._server.start()
+        self._watching = asyncio.create_task(self._health.watch_models())
+
+    def _add(self, file: Any, name: str, methods: Mapping[str, Callable[[Any], Any]]) -> None:
+        """Add the service `name` of a proto file; `methods` take and return its messages."""
+        service = file.services_by_name[name]
+        self._names.append(service.full_name)
+        handlers = {}
+        for api, method in methods.items():
+            request_type = message_factory.GetMessageClass(service.methods_by_name[api].input_type)
+            answer = partial(self._answer, api, method, request_type)
+            handlers[api] = grpc.unary_unary_rpc_method_handler(partial(self._respond, answer))
+        handler = grpc.method_handlers_generic_handler(service.full_name, handlers)
+        self._server.add_generic_rpc_handlers((handler,))
+
+    def _listen(self, address: str) -> None:
         try:
             if self._tls is None:
-                self._server.add_insecure_port(self._address)
+                self._server.add_insecure_port(address)
             else:
-                self._server.add_secure_port(self._address, self._tls.grpc_credentials())
+                self._server.add_secure_port(address, self._tls.grpc_credentials())
         except RuntimeError as error:
-            raise OSError(f"Cannot listen at {self._address}: {error}") from error
-        self._server.start()
-        self.set_serving(True)
+            raise OSError(f"Cannot listen at {address}: {error}") from error
 
-    def set_serving(self, serving: bool) -> None:
-        """Set what health checks report."""
-        status = health_pb2.HealthCheckResponse
-        for name in ("", *SERVICES):
-            self.health.set(name, status.SERVING if serving else status.NOT_SERVING)
-
-    def stop(self, seconds: float) -> None:
+    async def stop(self, seconds: float) -> None:
         """Refuse new requests, and wait up to `seconds` for those in progress."""
-        self.set_serving(False)
-        self._server.stop(seconds).wait()
+        self._watching.cancel()
+        await self._health.enter_graceful_shutdown()
+        await self._server.stop(seconds)
+
+    async def _respond(self, answer: Callable[[bytes], bytes], message: bytes, context: Any) -> Any:
+        call = self._workers.call(context.time_remaining())
+        try:
+            call.reserve(len(message), "The message")
+            return await self._workers.run(call, answer, message)
+        except RequestError as error:
+            code = getattr(grpc.StatusCode, error.code, grpc.StatusCode.UNKNOWN)
+            await context.abort(code, error.message)
+
+    def _answer(self, api: str, method: Callable, request_type: Any, message: bytes) -> bytes:
+        """Return the response to a serialised request, serialised; runs in a thread."""
+        try:
+            request = request_type.FromString(message)
+            name = self._service.metrics_name(_model_name(request))
+            with self._service.metrics.request(name, api, "GRPC"):
+                return method(request).SerializeToString()
+        except RequestError:
+            raise
+        except DecodeError as error:
+            raise invalid(f"The message is not a {request_type.DESCRIPTOR.name}.") from error
+        except Exception as error:
+            log.exception("%s failed", api)
+            raise RequestError("INTERNAL", f"{type(error).__name__} in {api}") from error
 
 
-def _handle(service: Service, method: Callable, api: str, request: Any, context: Any) -> Any:
-    remaining = context.time_remaining()
-    try:
-        with service.metrics.request(service.metrics_name(_model_name(request)), api, "GRPC"):
-            if remaining is not None and remaining <= 0:
-                raise RequestError("DEADLINE_EXCEEDED", "Deadline Exceeded")
-            response = method(request)
-            if not context.is_active():  # the client no longer waits
-                raise RequestError("DEADLINE_EXCEEDED", "Deadline Exceeded")
-            return response
-    except RequestError as error:
-        context.abort(getattr(grpc.StatusCode, error.code, grpc.StatusCode.UNKNOWN), error.message)
-    except Exception as error:
-        log.exception("%s failed", api)
-        context.abort(grpc.StatusCode.INTERNAL, f"{type(error).__name__} in {api}")
+class _Health(health.aio.HealthServicer):
+    """Health checks that say NOT_SERVING while a model has no available version."""
+
+    def __init__(self, names: list[str], is_ready: Callable[[], bool]):
+        super().__init__()
+        self._names, self._is_ready, self._num_watchers = names, is_ready, 0
+
+    async def watch_models(self) -> None:
+        while True:
+            await self._update()
+            await asyncio.sleep(HEALTH_SECONDS)
+
+    async def Check(self, request: Any, context: Any) -> Any:
+        await self._update()
+        return await super().Check(request, context)
+
+    async def Watch(self, request: Any, context: Any) -> None:
+        if self._num_watchers >= MAX_WATCHERS:
+            text = f"There are already {MAX_WATCHERS} watchers."
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, text)
+        self._num_watchers += 1
+        try:
+            await super().Watch(request, context)
+        finally:
+            self._num_watchers -= 1
+
+    async def _update(self) -> None:
+        response = health_pb2.HealthCheckResponse
+        status = response.SERVING if self._is_ready() else response.NOT_SERVING
+        for name in ("", *self._names):
+            await self.set(name, status)
+
+
+def _channel_options(options: Options) -> list[tuple[str, int]]:
+    idle = int(1e3 * options.idle_timeout_seconds)
+    return [
+        ("grpc.max_receive_message_length", options.max_message_bytes),
+        ("grpc.max_send_message_length", options.max_message_bytes),
+        ("grpc.so_reuseport", 0),
+        # No compression: a small message could decompress to a very large one.
+        ("grpc.compression_enabled_algorithms_bitset", 1),
+        ("grpc.max_concurrent_streams", 4 * options.max_concurrent_requests),  # of a connection
+        ("grpc.max_allowed_incoming_connections", options.max_connections),
+        ("grpc.server_handshake_timeout_ms", int(1e3 * options.header_timeout_seconds)),
+        ("grpc.max_connection_idle_ms", idle),  # without calls
+        ("grpc.keepalive_time_ms", idle),  # pings clients during calls: some vanish silently
+        ("grpc.keepalive_timeout_ms", int(1e3 * options.header_timeout_seconds)),
+        ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),  # lets clients ping, too
+    ]
 
 
 def _model_name(request: Any) -> str:
@@ -110,35 +179,3 @@ def _model_name(request: Any) -> str:
         return request.model_spec.name
     tasks = getattr(request, "tasks", None)
     return tasks[0].model_spec.name if tasks else ""
-
-
-class _PredictionServicer(prediction_service_pb2_grpc.PredictionServiceServicer):
-    def __init__(self, service: Service):
-        self._service = service
-
-    def Predict(self, request: Any, context: Any) -> Any:
-        return _handle(self._service, self._service.predict, "Predict", request, context)
-
-    def Classify(self, request: Any, context: Any) -> Any:
-        return _handle(self._service, self._service.classify, "Classify", request, context)
-
-    def Regress(self, request: Any, context: Any) -> Any:
-        return _handle(self._service, self._service.regress, "Regress", request, context)
-
-    def MultiInference(self, request: Any, context: Any) -> Any:
-        method = self._service.multi_inference
-        return _handle(self._service, method, "MultiInference", request, context)
-
-    def GetModelMetadata(self, request: Any, context: Any) -> Any:
-        return _handle(self._service, self._service.metadata, "GetModelMetadata", request, context)
-
-
-class _ModelServicer(model_service_pb2_grpc.ModelServiceServicer):
-    def __init__(self, service: Service):
-        self._service = service
-
-    def GetModelStatus(self, request: Any, context: Any) -> Any:
-        return _handle(self._service, self._service.status, "GetModelStatus", request, context)
-
-    def HandleReloadConfigRequest(self, request: Any, context: Any) -> Any:
-        return _handle(self._service, self._service.reload, "ReloadConfig", request, context)

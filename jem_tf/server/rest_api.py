@@ -7,7 +7,6 @@ Not here: how requests are answered (`service.py`), JSON (`json_requests.py`,
 import asyncio
 import logging
 import re
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
@@ -19,6 +18,7 @@ from jem_tf.server.errors import RequestError, invalid
 from jem_tf.server.flags import Options
 from jem_tf.server.servable import DEFAULT_SIGNATURE, Servable
 from jem_tf.server.service import Service, signature_def_map
+from jem_tf.server.workers import Workers
 
 log = logging.getLogger("jem_tf.server")
 _VERSION = r"(?:/versions/(\d+)|/labels/([^/:]+))?"
@@ -44,18 +44,16 @@ class RestApp:
     """An ASGI application for a `Service`.
 
     ```python
-    uvicorn.run(RestApp(service, Options()))
+    uvicorn.run(RestApp(service, Workers(64, 256, 2**28), Options()))
     ```
     """
 
-    def __init__(self, service: Service, options: Options):
-        self._service, self._options = service, options
+    def __init__(self, service: Service, workers: Workers, options: Options):
+        self._service, self._workers, self._options = service, workers, options
         self._metrics_path = configuration.read_metrics_path(options)
         self._inspector = (
             pages.Inspector(service.manager, self._metrics_path) if options.inspector else None
         )
-        self._threads = ThreadPoolExecutor(options.grpc_max_threads, "rest")
-        self._num_in_progress = 0
 
     async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
         if scope["type"] == "lifespan":
@@ -127,30 +125,14 @@ class RestApp:
 
     async def _infer(self, verb: str, target: Target, scope: Any, receive: Any) -> bytes:
         """Answer a predict, classify or regress request in a thread, within the time limit."""
-        if self._num_in_progress >= self._options.max_concurrent_requests:
-            raise RequestError("RESOURCE_EXHAUSTED", "Too many concurrent requests.")
-        self._num_in_progress += 1
-        work: Any = None
+        call = self._workers.call(self._options.rest_api_timeout_in_ms / 1e3 or None)
         try:
-            async with asyncio.timeout(self._options.rest_api_timeout_in_ms / 1e3 or None):
+            async with asyncio.timeout(self._options.body_timeout_seconds or None):
                 body = await bodies.read_body(receive, self._options.max_message_bytes)
-                gzipped = bodies.is_gzipped(scope)
-                loop = asyncio.get_running_loop()
-                work = loop.run_in_executor(
-                    self._threads, self._run_inference, verb, target, body, gzipped
-                )
-                return await asyncio.shield(work)
         except TimeoutError as error:
-            raise RequestError("DEADLINE_EXCEEDED", "Deadline Exceeded") from error
-        finally:
-            if work is None or work.done():
-                self._num_in_progress -= 1
-            else:
-                work.add_done_callback(self._finish_late)  # it still occupies its thread
-
-    def _finish_late(self, work: Any) -> None:
-        self._num_in_progress -= 1
-        work.exception()  # retrieved, so that asyncio does not log it as lost
+            raise RequestError("DEADLINE_EXCEEDED", "The body did not arrive in time.") from error
+        gzipped = bodies.is_gzipped(scope)
+        return await self._workers.run(call, self._run_inference, verb, target, body, gzipped)
 
     def _run_inference(self, verb: str, target: Target, body: bytes, gzipped: bool) -> bytes:
         service = self._service

@@ -1,9 +1,8 @@
 """A server built from its options: loads models, listens, drains.
 
-Not here: the command line (`jem_tf.cli`), the options (`flags.py`).
+Not here: the command line (`jem_tf.cli`), the options (`flags.py`), listening (`transports.py`).
 """
 
-import asyncio
 import gc
 import json
 import logging
@@ -11,19 +10,17 @@ import os
 import signal
 import sys
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
-import uvicorn
-
-from jem_tf.server import configuration, grpc_api, protos, rest_api
+from jem_tf.server import configuration, protos
 from jem_tf.server.flags import Options
 from jem_tf.server.manager import Manager
 from jem_tf.server.metrics import Metrics
 from jem_tf.server.servable import Servable
 from jem_tf.server.service import Service
-from jem_tf.server.sockets import bind_socket
+from jem_tf.server.sockets import format_address
+from jem_tf.server.transports import Transports
 
 log = logging.getLogger("jem_tf.server")
 
@@ -59,23 +56,7 @@ class ModelServer:
         )
         self.service = Service(self.manager, Metrics(), options.max_message_bytes)
         self._stop = threading.Event()
-        for port in filter(None, (options.port, options.rest_api_port)):
-            bind_socket(options.host, port).close()  # fails before models are loaded
-        self._grpc = grpc_api.GrpcServer(self.service, options) if options.port else None
-        self._rest = self._make_rest_server() if options.rest_api_port else None
-
-    def _make_rest_server(self) -> uvicorn.Server:
-        tls = configuration.read_tls(self.options)
-        context = None if tls is None else tls.ssl_context()
-        config = uvicorn.Config(
-            rest_api.RestApp(self.service, self.options),
-            log_config=None,
-            access_log=False,
-            timeout_keep_alive=configuration.KEEP_ALIVE_SECONDS,
-            timeout_graceful_shutdown=int(self.options.drain_seconds),
-            ssl_context_factory=None if context is None else lambda *_: context,
-        )
-        return uvicorn.Server(config)
+        self._transports = Transports(self.service, options)
 
     def __enter__(self) -> "ModelServer":
         self.start()
@@ -90,25 +71,10 @@ class ModelServer:
         for name in self.manager.names:
             if not self.manager.has_available_version(name):
                 log.warning("%s has no available version yet", name)
-        if self._grpc is not None:
-            self._grpc.start()
-        if self._rest is not None:
-            self._socket = bind_socket(self.options.host, self.options.rest_api_port)
-            self._socket.listen(1024)
-            self._thread = threading.Thread(target=self._serve_rest, name="rest", daemon=True)
-            self._thread.start()
-            while not self._rest.started:
-                if not self._thread.is_alive():
-                    raise OSError("The REST API did not start.")
-                time.sleep(0.01)
+        self._transports.start()
         seconds = self.options.model_config_file_poll_wait_seconds
         if self.options.model_config_file and seconds > 0:
             threading.Thread(target=self._poll_config_file, args=(seconds,), daemon=True).start()
-
-    def _serve_rest(self) -> None:
-        assert self._rest is not None
-        with asyncio.Runner(loop_factory=self._rest.config.get_loop_factory()) as runner:
-            runner.run(self._rest.serve(sockets=[self._socket]))
 
     def _poll_config_file(self, seconds: float) -> None:
         while not self._stop.wait(seconds):
@@ -122,12 +88,7 @@ class ModelServer:
         """Refuse new requests, and wait up to `drain_seconds` for those in progress."""
         self._stop.set()
         self.manager.stop()
-        if self._rest is not None:
-            self._rest.should_exit = True
-        if self._grpc is not None:
-            self._grpc.stop(self.options.drain_seconds)
-        if self._rest is not None:
-            self._thread.join(self.options.drain_seconds)
+        self._transports.stop()
 
     def run(self) -> None:
         """Serve until SIGTERM or Ctrl-C."""
@@ -150,10 +111,11 @@ class ModelServer:
     def address(self) -> str:
         """Return a sentence that says where the server listens."""
         options = self.options
-        places = [f"gRPC at {options.host}:{options.port}"] if options.port else []
+        grpc_address = format_address(options.host, options.port)
+        places = [f"gRPC at {grpc_address}"] if options.port else []
         if options.rest_api_port:
             scheme = "https" if options.ssl_config_file else "http"
-            url = f"{scheme}://{options.host}:{options.rest_api_port}/"
+            url = f"{scheme}://{format_address(options.host, options.rest_api_port)}/"
             places.append(f"REST at {url}v1/models")
             if options.inspector:
                 places.append(f"inspector at {url}")

@@ -1,6 +1,12 @@
-"""Sockets that servers listen at."""
+"""Addresses and sockets that servers listen at."""
 
 import socket
+
+
+def format_address(host: str, port: int) -> str:
+    """Return `host:port`, with brackets around an IPv6 address."""
+    host = host.strip("[]")
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def bind_socket(host: str, port: int) -> socket.socket:
@@ -9,11 +15,13 @@ def bind_socket(host: str, port: int) -> socket.socket:
     The protocol is IPPROTO_TCP and not 0: asyncio sets TCP_NODELAY only then, and without
     TCP_NODELAY responses wait for acknowledgements.
     """
+    if not 0 <= port < 2**16:
+        raise ValueError(f"A port must be between 0 and {2**16 - 1}. Received: {port}")
     try:
-        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        family, *_, address = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)[0]
         bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(address)
     except OSError as error:
-        raise OSError(f"Cannot listen at {host}:{port}: {error}") from error
+        raise OSError(f"Cannot listen at {format_address(host, port)}: {error}") from error
     return bound

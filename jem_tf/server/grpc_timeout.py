@@ -1,0 +1,61 @@
+"""Calls that send headers and no message: they wait for a limited time, and take no thread.
+
+Not here: what happens to the message (`grpc_api.py`).
+"""
+
+import asyncio
+from typing import Any
+
+import grpc
+
+
+class MessageTimeout(grpc.aio.ServerInterceptor):
+    """Refuses calls whose message does not arrive in time.
+
+    If more than `max_waiting` calls wait, the one that has waited longest is refused. Methods
+    with a stream of requests are left as they are.
+
+    ```python
+    grpc.aio.server(interceptors=[MessageTimeout(seconds=30.0, max_waiting=1024)])
+    ```
+    """
+
+    def __init__(self, seconds: float | None, max_waiting: int):
+        self._seconds, self._max_waiting = seconds, max_waiting
+        self._waiting: dict[asyncio.Timeout, None] = {}  # the longest wait first
+
+    async def intercept_service(self, continuation: Any, details: Any) -> Any:
+        """Return the handler of a call, made to read the message itself."""
+        handler: Any = await continuation(details)
+        if handler is None or handler.request_streaming:
+            return handler
+
+        async def respond(_: Any, context: Any) -> Any:
+            respond = handler.unary_stream if handler.response_streaming else handler.unary_unary
+            return await respond(await self._read(context), context)
+
+        make_handler = (
+            grpc.stream_stream_rpc_method_handler
+            if handler.response_streaming
+            else grpc.stream_unary_rpc_method_handler
+        )
+        return make_handler(respond, handler.request_deserializer, handler.response_serializer)
+
+    async def _read(self, context: Any) -> Any:
+        timeout, message = asyncio.timeout(self._seconds), grpc.aio.EOF
+        try:
+            async with timeout:
+                self._waiting[timeout] = None
+                if len(self._waiting) > self._max_waiting:
+                    oldest = next(iter(self._waiting))
+                    del self._waiting[oldest]
+                    oldest.reschedule(0.0)
+                message = await context.read()
+        except TimeoutError:
+            text = "The message of the call did not arrive in time."
+            await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, text)
+        finally:
+            self._waiting.pop(timeout, None)
+        if message is grpc.aio.EOF:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "The call has no message.")
+        return message
