@@ -7,6 +7,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from jem_tf.server.graphs import GraphFunction
+
 
 class BatchedFunction:
     """A signature for many threads; TensorFlow concatenates their rows into one call.
@@ -58,11 +60,10 @@ class BatchedFunction:
                 enable_large_batch_splitting=False,
             )
 
-        self._enqueue = enqueue.get_concrete_function()
+        self._enqueue = GraphFunction(enqueue.get_concrete_function(), self._inputs, self._outputs)
 
     def __call__(self, **tensors: tf.Tensor) -> dict[str, tf.Tensor]:
-        results = self._enqueue(*(tensors[key] for key in self._inputs))
-        return dict(zip(self._outputs, results))
+        return self._enqueue(**tensors)
 
     def reset_counts(self) -> None:
         """Set the numbers of runs and rows to zero."""

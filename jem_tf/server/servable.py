@@ -5,15 +5,15 @@ Not here: which versions are loaded (`manager.py`), transports (`grpc_api.py`, `
 
 import gc
 import itertools
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.core.protobuf import saved_model_pb2
 
 from jem_tf.saved_model import layout
+from jem_tf.server import graphs
 from jem_tf.server.batching import BatchedFunction, can_batch
 from jem_tf.server.errors import RequestError, from_tensorflow, invalid
 
@@ -50,19 +50,20 @@ class Servable:
         tags: Collection[str] = ("serve",),
     ):
         self.name, self.version, self.path = name, version, path
-        self.signature_defs = _read_signature_defs(path, set(tags))
-        self._loaded = tf.saved_model.load(str(path), tags=list(tags))
-        self._functions: dict[str, Callable[..., dict[str, tf.Tensor]]] = {}
+        meta_graph = graphs.read_meta_graph(path, tags)
+        meta_graph.signature_def.pop(INIT_SIGNATURE, None)
+        self.signature_defs = dict(meta_graph.signature_def)
+        self._functions, self._loaded = graphs.load_functions(path, meta_graph)
         self._batched: dict[str, BatchedFunction] = {}
         self._input_specs = {
             signature: {key: _InputSpec(key, info) for key, info in definition.inputs.items()}
             for signature, definition in self.signature_defs.items()
         }
-        for signature, function in self._loaded.signatures.items():
-            self._functions[signature] = function
+        for signature, function in self._functions.items():
             queue = f"{name}/{version}/{signature}/{next(_queue_numbers)}"
-            if batching is not None and can_batch(self.signature_defs[signature]):
-                self._batched[signature] = BatchedFunction(function, batching, queue)
+            batchable = isinstance(function, graphs.GraphFunction)
+            if batching is not None and batchable and can_batch(self.signature_defs[signature]):
+                self._batched[signature] = BatchedFunction(function.concrete, batching, queue)
 
     def signature(self, name: str) -> Any:
         """Return the `SignatureDef` of `name`; raise `RequestError` if there is none."""
@@ -97,7 +98,7 @@ class Servable:
         specs = self._input_specs[signature]
         tensors = {name: specs[name].to_tensor(value) for name, value in inputs.items()}
         results = self._call(signature, tensors)
-        return {key: results[key].numpy() for key in outputs or results}
+        return {key: _to_array(results[key]) for key in outputs or results}
 
     def _call(self, signature: str, tensors: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         batched = self._batched.get(signature)
@@ -143,17 +144,10 @@ class Servable:
 
     def close(self) -> None:
         """Free the memory of the model."""
+        if hasattr(self._loaded, "close"):
+            self._loaded.close()
         self._functions, self._batched, self._loaded = {}, {}, None
         gc.collect()
-
-
-def _read_signature_defs(path: Path, tags: set[str]) -> dict[str, Any]:
-    file = path / layout.SAVED_MODEL
-    saved_model = saved_model_pb2.SavedModel.FromString(file.read_bytes())
-    for graph in saved_model.meta_graphs:
-        if set(graph.meta_info_def.tags) == tags:
-            return {k: v for k, v in graph.signature_def.items() if k != INIT_SIGNATURE}
-    raise ValueError(f"{str(file)!r} has no graph with tags {sorted(tags)}")
 
 
 def _check_input_names(sent: set[str], expected: set[str]) -> None:
@@ -176,29 +170,23 @@ def _format_set(names: Collection[str]) -> str:
     return "{" + ",".join(sorted(names)) + "}"
 
 
+def _to_array(result: Any) -> np.ndarray:
+    value = result.numpy() if isinstance(result, tf.Tensor) else result
+    return np.asarray(value, object) if isinstance(value, (bytes, str)) else np.asarray(value)
+
+
 class _InputSpec:
-    """Type and shape of an input of a signature."""
+    """Type of an input of a signature. Shapes are left to the graph, as in TF Serving."""
 
     def __init__(self, name: str, info: Any):
         self._name, self._dtype = name, tf.as_dtype(info.dtype)
         is_string = self._dtype == tf.string
         self._numpy_dtype = np.dtype(object if is_string else self._dtype.as_numpy_dtype)
-        shape = info.tensor_shape
-        sizes = [None if dim.size < 0 else dim.size for dim in shape.dim]
-        self._shape = None if shape.unknown_rank else sizes
 
     def to_tensor(self, value: np.ndarray) -> tf.Tensor:
-        """Return `value` as a tensor; raise `RequestError` if type or shape do not fit."""
+        """Return `value` as a tensor; raise `RequestError` if its type does not fit."""
         if value.dtype != self._numpy_dtype:
             raise invalid(
                 f"Expected tensor `{self._name}` of type {self._dtype.name}, got {value.dtype.name}"
-            )
-        shape = self._shape
-        if shape is not None and (
-            len(shape) != value.ndim
-            or any(size not in (None, actual) for size, actual in zip(shape, value.shape))
-        ):
-            raise invalid(
-                f"Tensor `{self._name}` must have the shape {shape}. Received: {list(value.shape)}"
             )
         return tf.constant(value, self._dtype)

@@ -1,0 +1,90 @@
+"""The signatures of a SavedModel as functions that leave the shapes of inputs to the graph.
+
+Not here: names and types of inputs (`servable.py`), batching (`batching.py`). TF Serving feeds any
+shape, so a model that declares `[-1, 1]` answers `[3]` if its operations can. Python's signatures
+refuse that; the functions here do not.
+"""
+
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.core.protobuf import config_pb2, saved_model_pb2
+
+from jem_tf.saved_model import layout
+
+Function = Callable[..., dict[str, Any]]
+
+
+def read_meta_graph(path: Path, tags: Collection[str]) -> Any:
+    """Return the `MetaGraphDef` with these tags; raise `ValueError` if there is none."""
+    file = path / layout.SAVED_MODEL
+    for graph in saved_model_pb2.SavedModel.FromString(file.read_bytes()).meta_graphs:
+        if set(graph.meta_info_def.tags) == set(tags):
+            return graph
+    raise ValueError(f"{str(file)!r} has no graph with tags {sorted(tags)}")
+
+
+def load_functions(path: Path, meta_graph: Any) -> tuple[dict[str, Function], Any]:
+    """Return the signatures of the SavedModel at `path` by name, and the object that holds them."""
+    tags = list(meta_graph.meta_info_def.tags)
+    if meta_graph.HasField("object_graph_def"):
+        loaded = tf.saved_model.load(str(path), tags=tags)
+        return {name: GraphFunction(f) for name, f in loaded.signatures.items()}, loaded
+    # A SavedModel of TensorFlow 1: its reference variables exist in sessions only.
+    session = tf.compat.v1.Session(graph=tf.Graph())
+    with session.graph.as_default():
+        tf.compat.v1.saved_model.load(session, tags, str(path))
+    functions = {k: SessionFunction(session, v) for k, v in meta_graph.signature_def.items()}
+    return functions, session
+
+
+class GraphFunction:
+    """A function of TensorFlow 2 by the names of its inputs and outputs.
+
+    ```python
+    GraphFunction(loaded.signatures["logits"])(inputs=x)["logits"]
+    ```
+
+    Args:
+        concrete: a `ConcreteFunction`.
+        inputs: names of its inputs in order; by default those of a signature, which are sorted.
+        outputs: names of its outputs in order.
+    """
+
+    def __init__(self, concrete: Any, inputs: Sequence[str] = (), outputs: Sequence[str] = ()):
+        self.concrete = concrete
+        self._inputs = inputs or sorted(concrete.structured_input_signature[1])
+        self._outputs = outputs or sorted(concrete.structured_outputs)
+        self._types = [output.dtype for output in concrete.outputs]
+
+    def __call__(self, **tensors: tf.Tensor) -> dict[str, tf.Tensor]:
+        arguments = [*(tensors[key] for key in self._inputs), *self.concrete.captured_inputs]
+        results = tf.raw_ops.StatefulPartitionedCall(
+            args=arguments, Tout=self._types, f=self.concrete
+        )
+        return dict(zip(self._outputs, results))
+
+
+class SessionFunction:
+    """A signature of a TensorFlow 1 SavedModel, run in a session as TF Serving does.
+
+    ```python
+    SessionFunction(session, signature_defs["serving_default"])(x=np.float32([1, 2, 5]))["y"]
+    ```
+    """
+
+    def __init__(self, session: tf.compat.v1.Session, definition: Any):
+        self._inputs, self._outputs = sorted(definition.inputs), sorted(definition.outputs)
+        options = config_pb2.CallableOptions(
+            feed=[definition.inputs[key].name for key in self._inputs],
+            fetch=[definition.outputs[key].name for key in self._outputs],
+        )
+        # The public `make_callable` compares shapes with those of the placeholders.
+        self._run = session._make_callable_from_options(options)
+
+    def __call__(self, **tensors: tf.Tensor) -> dict[str, np.ndarray]:
+        results = self._run(*(tensors[key].numpy() for key in self._inputs))
+        return dict(zip(self._outputs, results))
