@@ -37,7 +37,8 @@ def load_functions(path: Path, meta_graph: Any) -> tuple[dict[str, Function], An
     session = tf.compat.v1.Session(graph=tf.Graph())
     with session.graph.as_default():
         tf.compat.v1.saved_model.load(session, tags, str(path))
-    functions = {k: SessionFunction(session, v) for k, v in meta_graph.signature_def.items()}
+    definitions = meta_graph.signature_def.items()
+    functions: dict[str, Function] = {k: SessionFunction(session, v) for k, v in definitions}
     return functions, session
 
 

@@ -61,8 +61,8 @@ class Servable:
         }
         for signature, function in self._functions.items():
             queue = f"{name}/{version}/{signature}/{next(_queue_numbers)}"
-            batchable = isinstance(function, graphs.GraphFunction)
-            if batching is not None and batchable and can_batch(self.signature_defs[signature]):
+            batchable = batching is not None and can_batch(self.signature_defs[signature])
+            if batchable and isinstance(function, graphs.GraphFunction):
                 self._batched[signature] = BatchedFunction(function.concrete, batching, queue)
 
     def signature(self, name: str) -> Any:
