@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow_serving.apis import classification_pb2, regression_pb2
 
+from jem_tf.server import limits
 from jem_tf.server.errors import invalid
 from jem_tf.server.servable import DEFAULT_SIGNATURE, Arrays, Servable
 
@@ -22,7 +23,15 @@ def serialize_examples(input_proto: Any) -> list[bytes]:
     context = b""
     if kind == "example_list_with_context":
         context = input_proto.example_list_with_context.context.SerializeToString()
-    return [context + example.SerializeToString() for example in examples]
+    return add_context(context, [example.SerializeToString() for example in examples])
+
+
+def add_context(context: bytes, examples: list[bytes]) -> list[bytes]:
+    """Return serialised examples, each merged with the serialised `context`."""
+    if not context:
+        return examples
+    limits.reserve(len(context) * len(examples), "The context in every example")
+    return [context + example for example in examples]
 
 
 def example_signature(servable: Servable, signature: str) -> Any:

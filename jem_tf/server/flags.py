@@ -82,6 +82,8 @@ class Options:
     grpc_max_threads: int = _flag(64, "threads that answer requests")
     max_message_bytes: int = _flag(2**26, "largest accepted request")
     max_memory_bytes: int = _flag(2**28, "memory for the contents of all requests in progress")
+    max_rows: int = _flag(0, "rows of a request; 0: 64 times the largest batch")
+    max_sample_rows: int = _flag(256, "rows of a request to `sample`, which takes many steps a row")
     max_concurrent_requests: int = _flag(256, "requests in progress; further ones are refused")
     max_connections: int = _flag(1024, "open connections, per transport")
     header_timeout_seconds: float = _flag(

@@ -16,7 +16,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 from tensorflow_serving.apis import model_service_pb2, prediction_service_pb2
 
-from jem_tf.server import configuration
+from jem_tf.server import configuration, limits, message_size
 from jem_tf.server.errors import RequestError, invalid
 from jem_tf.server.flags import Options
 from jem_tf.server.grpc_timeout import MessageTimeout
@@ -110,6 +110,9 @@ class GrpcServer:
     def _answer(self, api: str, method: Callable, request_type: Any, message: bytes) -> bytes:
         """Return the response to a serialised request, serialised; runs in a thread."""
         try:
+            if len(message) > limits.FREE_BYTES:
+                size = message_size.parsed_bytes(message, request_type.DESCRIPTOR)
+                limits.reserve(size, "The parsed message")
             request = request_type.FromString(message)
             name = self._service.metrics_name(_model_name(request))
             with self._service.metrics.request(name, api, "GRPC"):

@@ -11,6 +11,7 @@ import orjson
 import tensorflow as tf
 
 from jem_tf.server.errors import RequestError, invalid
+from jem_tf.server.examples import add_context
 from jem_tf.server.json_arrays import format_value, is_base64, json_type, to_array, to_bytes
 from jem_tf.server.servable import Arrays
 
@@ -127,7 +128,7 @@ def parse_examples(document: dict[str, Any], method: str) -> list[bytes]:
     if not examples:
         raise invalid(f"JSON Value: {format_value(document)} 'examples' value is an empty array")
     context = _serialize_example(document["context"]) if "context" in document else b""
-    return [context + _serialize_example(example) for example in examples]
+    return add_context(context, [_serialize_example(example) for example in examples])
 
 
 def _serialize_example(features: Any) -> bytes:

@@ -5,7 +5,7 @@ Not here: gRPC and REST themselves (`grpc_api.py`, `rest_api.py`).
 
 import os
 from collections import defaultdict
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from typing import Any
@@ -44,10 +44,20 @@ class Service:
         manager: the loaded models.
         metrics: counts the requests.
         max_bytes: limit for the tensors of a request.
+        max_rows: limit for the rows of a request.
+        max_sample_rows: limit for the rows of a request to `sample`.
     """
 
-    def __init__(self, manager: Manager, metrics: Metrics, max_bytes: int = 2**26):
-        self.manager, self.metrics, self.max_bytes = manager, metrics, max_bytes
+    def __init__(
+        self,
+        manager: Manager,
+        metrics: Metrics,
+        max_bytes: int = 2**26,
+        max_rows: int = 4096,
+        max_sample_rows: int = 256,
+    ):
+        self.manager, self.metrics = manager, metrics
+        self.max_bytes, self._max_rows, self._max_sample_rows = max_bytes, max_rows, max_sample_rows
 
     def metrics_name(self, name: str) -> str:
         """Return the model name to count a request by, empty for unknown models.
@@ -60,10 +70,25 @@ class Service:
         self, servable: Servable, signature: str, inputs: Arrays, outputs: Collection[str] = ()
     ) -> Arrays:
         """Run a signature and count its rows."""
+        self.check_rows(servable, signature, {name: v.shape for name, v in inputs.items()})
         results = servable.run(signature, inputs, outputs)
         rows = max((len(v) for v in inputs.values() if v.ndim), default=1)
         self.metrics.record_response(servable.name, signature or DEFAULT_SIGNATURE, rows, results)
         return results
+
+    def check_rows(
+        self, servable: Servable, signature: str, shapes: Mapping[str, Sequence[int]]
+    ) -> None:
+        """Raise `RequestError` if inputs of these shapes have too many rows."""
+        limit = self._max_sample_rows if signature == "sample" else self._max_rows
+        definition = servable.signature_defs.get(signature or DEFAULT_SIGNATURE)
+        for name, info in definition.inputs.items() if definition else ():
+            sizes, shape = info.tensor_shape.dim, shapes.get(name)
+            if shape and not (sizes and sizes[0].size >= 0) and shape[0] > limit:
+                raise invalid(
+                    f"A request may have up to {limit} rows. Received: {shape[0]} in {name}. Send "
+                    "them in parts."
+                )
 
     def predict(self, request: Any) -> Any:
         """Answer a `PredictRequest`."""
@@ -71,6 +96,8 @@ class Service:
             signature = request.model_spec.signature_name
             outputs = list(request.output_filter)
             servable.check_names(signature, request.inputs, outputs)
+            shapes = {name: tensor_protos.shape(proto) for name, proto in request.inputs.items()}
+            self.check_rows(servable, signature, shapes)
             inputs = tensor_protos.to_arrays(request.inputs, self.max_bytes)
             results = self.run(servable, signature, inputs, outputs)
             response = predict_pb2.PredictResponse()

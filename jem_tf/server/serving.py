@@ -23,6 +23,7 @@ from jem_tf.server.sockets import format_address
 from jem_tf.server.transports import Transports
 
 log = logging.getLogger("jem_tf.server")
+BATCHES = 64  # a request may have as many rows as so many of the largest batches
 
 
 class ModelServer:
@@ -54,7 +55,14 @@ class ModelServer:
             options.load_retry_interval_micros / 1e6,
             options.allow_version_labels_for_unavailable_models,
         )
-        self.service = Service(self.manager, Metrics(), options.max_message_bytes)
+        largest_batch = (batching or configuration.Batching()).max_batch_size
+        self.service = Service(
+            self.manager,
+            Metrics(),
+            options.max_message_bytes,
+            options.max_rows or BATCHES * largest_batch,
+            options.max_sample_rows,
+        )
         self._stop = threading.Event()
         self._transports = Transports(self.service, options)
 

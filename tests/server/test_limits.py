@@ -32,7 +32,7 @@ def test_large_requests_are_refused_on_both_transports(limited):
 
 def test_a_small_message_that_claims_a_large_tensor_is_refused(limited):
     request = predict_request(x=ones(1, 2))
-    request.inputs["x"].tensor_shape.dim[0].size = 10**9
+    request.inputs["x"].tensor_shape.dim[1].size = 10**9
     request.inputs["x"].tensor_content = b""
     request.inputs["x"].float_val.append(1.0)
     code, text = rpc_error(limited.predictions.Predict, request)
