@@ -17,7 +17,7 @@ from jem_tf.server.errors import RequestError, invalid
 MAX_DEPTH = 32  # of nested lists; NumPy has up to 64 dimensions
 MAX_SHOWN_CHARACTERS = 200  # of a value in an error message
 _JSON_TYPES = {type(None): "Null", bool: "Bool", dict: "Object", list: "Array", str: "String"}
-_MAX_EXACT_INTEGER = {"float32": 2**24 - 1, "float64": 2**53 - 1}
+_FLOAT_TYPES = {"float32", "float64"}
 _INTEGER_TYPES = {"int8", "int16", "int32", "int64", "uint8", "uint32", "uint64"}
 
 
@@ -32,23 +32,17 @@ def to_array(value: Any, info: Any) -> np.ndarray:
         array = np.empty(len(leaves), object)
         array[:] = [to_bytes(leaf) for leaf in leaves]
         return array.reshape(shape)
-    leaf_types, accepted_types = set(map(type, leaves)), _accepted_types(value, dtype)
-    if not leaf_types <= accepted_types:
+    accepted_types = _accepted_types(value, dtype)
+    if not set(map(type, leaves)) <= accepted_types:
         wrong = next(leaf for leaf in leaves if type(leaf) not in accepted_types)
-        raise invalid(
-            f"JSON Value: {format_value(wrong)} Type: {json_type(wrong)} is not of expected type: "
-            f"{dtype.name}"
-        )
+        raise _type_error(wrong, dtype)
     try:
-        if dtype.name in _MAX_EXACT_INTEGER:
-            return _to_floats(leaves, int in leaf_types, dtype.name).reshape(shape)
+        if dtype.name in _FLOAT_TYPES:  # the nearest float, or infinity, as C++ converts
+            with np.errstate(over="ignore"):
+                return np.array(leaves, np.float64).astype(dtype.name).reshape(shape)
         return np.array(leaves, dtype.as_numpy_dtype).reshape(shape)
     except OverflowError:
-        largest = max(leaves, key=abs)
-        raise invalid(
-            f"Cannot convert JSON value: {format_value(largest)} to {dtype.name} without loss of "
-            "precision."
-        ) from None
+        raise _type_error(max(leaves, key=abs), dtype) from None
 
 
 def to_bytes(leaf: Any) -> bytes:
@@ -59,10 +53,7 @@ def to_bytes(leaf: Any) -> bytes:
         except UnicodeEncodeError as error:
             raise invalid(f"JSON Value: a string is not Unicode: {error}") from error
     if not isinstance(leaf, dict):
-        raise invalid(
-            f"JSON Value: {format_value(leaf)} Type: {json_type(leaf)} is not of expected type: "
-            "string"
-        )
+        raise _type_error(leaf, tf.string)
     if not is_base64(leaf):
         raise invalid(f"JSON Value: {format_value(leaf)} not formatted correctly for base64 data")
     try:
@@ -96,24 +87,17 @@ def _accepted_types(value: Any, dtype: tf.DType) -> set[type]:
         return {bool}
     if dtype.name in _INTEGER_TYPES:
         return {int}
-    if dtype.name in _MAX_EXACT_INTEGER:
+    if dtype.name in _FLOAT_TYPES:
         return {int, float}
     text = f"Conversion of JSON Value: {format_value(value)} to type: {dtype.name}"
     raise RequestError("UNIMPLEMENTED", text)
 
 
-def _to_floats(leaves: list[Any], has_integers: bool, dtype_name: str) -> np.ndarray:
-    """Return `leaves` as floats; raise `OverflowError` if one has no close float of this type."""
-    if has_integers:
-        largest = max(abs(leaf) for leaf in leaves if type(leaf) is int)
-        if largest > _MAX_EXACT_INTEGER[dtype_name]:
-            raise OverflowError
-    wide = np.array(leaves, np.float64)
-    with np.errstate(over="ignore"):
-        array = wide.astype(dtype_name)
-    if (np.isinf(array) & np.isfinite(wide)).any():
-        raise OverflowError
-    return array
+def _type_error(value: Any, dtype: tf.DType) -> RequestError:
+    return invalid(
+        f"JSON Value: {format_value(value)} Type: {json_type(value)} is not of expected type: "
+        f"{dtype.name}"
+    )
 
 
 def _flatten(value: Any) -> tuple[list[Any], tuple[int, ...]]:

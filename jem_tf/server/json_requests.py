@@ -5,6 +5,7 @@ Messages are TF Serving's.
 """
 
 import json
+import math
 from typing import Any
 
 import orjson
@@ -22,12 +23,10 @@ def parse_body(body: bytes) -> dict[str, Any]:
         raise invalid("JSON Parse error: The document is empty")
     try:
         document = orjson.loads(body)
+        if _may_repeat_keys(body, document):
+            document = _parse_leniently(body)
     except orjson.JSONDecodeError:
-        try:
-            document = json.loads(body)  # slower, and accepts NaN and Infinity
-            json.dumps(document, ensure_ascii=False).encode()  # fails for unpaired surrogates
-        except (ValueError, RecursionError) as error:
-            raise invalid(f"JSON Parse error: {error}") from error
+        document = _parse_leniently(body)
     if not isinstance(document, dict):
         raise invalid(f"JSON Value: {format_value(document)} Is not object")
     if not isinstance(document.get("signature_name", ""), str):
@@ -36,6 +35,31 @@ def parse_body(body: bytes) -> dict[str, Any]:
             "must be a string value."
         )
     return document
+
+
+def _parse_leniently(body: bytes) -> Any:
+    """Return the first JSON value in `body`, as TF Serving parses it.
+
+    NaN and Infinity are numbers, text after the value is ignored, and the first of equal keys
+    counts. Slower than orjson, which does none of this.
+    """
+    decoder = json.JSONDecoder(object_pairs_hook=lambda pairs: dict(reversed(pairs)))
+    try:
+        document, _ = decoder.raw_decode(body.decode("utf-8-sig").lstrip(" \t\r\n"))
+        json.dumps(document, ensure_ascii=False).encode()  # fails for unpaired surrogates
+    except (ValueError, RecursionError) as error:
+        raise invalid(f"JSON Parse error: {error}") from error
+    return document
+
+
+def _may_repeat_keys(body: bytes, document: Any) -> bool:
+    """Return whether a key of `document` may be there twice: its name is, outside of rows."""
+    if not isinstance(document, dict):
+        return False
+    keys = {"signature_name", "instances", "inputs", "examples", "context"} & document.keys()
+    if "instances" in keys or isinstance(document.get("inputs"), dict):
+        keys.discard("inputs")  # which may be the name of an input as well
+    return any(body.count(b'"%s"' % key.encode()) > 1 for key in keys)
 
 
 def parse_inputs(document: dict[str, Any], infos: Any) -> tuple[Arrays, bool]:
@@ -89,10 +113,26 @@ def _parse_rows(document: dict[str, Any], infos: Any) -> Arrays:
     for name, values in columns.items():
         try:
             arrays[name] = to_array(values, infos[name])
-        except RequestError as error:
-            place = f"key: {name} of 'instances' list" if named else "of 'instances' list"
-            raise invalid(f"Failed to process element: {place}. Error: {error}") from error
+        except RequestError:
+            _find_bad_row(values, infos[name], f"key: {name} " if named else "")
+            raise
     return arrays
+
+
+def _find_bad_row(values: list[Any], info: Any, key: str) -> None:
+    """Raise `RequestError` for the first row that is no array, or not of the first row's shape."""
+    shape = None
+    for index, value in enumerate(values):
+        try:
+            array = to_array(value, info)
+            shape = array.shape if shape is None else shape
+            if array.size != math.prod(shape):
+                raise invalid(f"Expecting tensor size: {math.prod(shape)} but got: {array.size}")
+            if array.shape != shape:
+                raise invalid(f"Expecting shape {list(shape)} but got: {list(array.shape)}")
+        except RequestError as error:
+            text = f"Failed to process element: {index} {key}of 'instances' list. Error: "
+            raise invalid(f"{text}{error.code}: {error.message}") from error
 
 
 def _check_row(index: int, row: Any, named: bool, infos: Any) -> None:

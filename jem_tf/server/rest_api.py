@@ -22,8 +22,9 @@ from jem_tf.server.workers import Workers
 
 log = logging.getLogger("jem_tf.server")
 _VERSION = r"(?:/versions/(\d+)|/labels/([^/:]+))?"
-_POST_PATH = re.compile(rf"/v1/models/([^/:]+){_VERSION}:(classify|regress|predict)")
-_GET_PATH = re.compile(rf"/v1/models(?:/([^/:]+))?{_VERSION}(/metadata)?")
+# As in TF Serving, only the verb at the end is case-sensitive.
+_POST_PATH = re.compile(rf"(?i:/v1/models/([^/:]+){_VERSION}):(classify|regress|predict)")
+_GET_PATH = re.compile(rf"(?i:/v1/models(?:/([^/:]+))?{_VERSION})(/metadata)?")
 _JSON = b"application/json"
 _CORS_HEADERS = [
     (b"access-control-allow-origin", b"*"),
@@ -92,7 +93,7 @@ class RestApp:
         if path == "/health":
             ready = self._service.manager.ready
             return (200 if ready else 503), b'{"ready": %s}' % str(ready).lower().encode(), _JSON
-        if not path.startswith("/v1/"):
+        if not path.lower().startswith("/v1/"):
             return 404, b'{"error": "Not Found"}', _JSON
         if scope["query_string"]:
             path += "?" + scope["query_string"].decode("latin-1")

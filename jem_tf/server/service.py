@@ -84,7 +84,8 @@ class Service:
         definition = servable.signature_defs.get(signature or DEFAULT_SIGNATURE)
         for name, info in definition.inputs.items() if definition else ():
             sizes, shape = info.tensor_shape.dim, shapes.get(name)
-            if shape and not (sizes and sizes[0].size >= 0) and shape[0] > limit:
+            declared = sizes[0].size if sizes else -1  # -1: any
+            if shape and shape[0] > max(limit, declared):
                 raise invalid(
                     f"A request may have up to {limit} rows. Received: {shape[0]} in {name}. Send "
                     "them in parts."
@@ -166,10 +167,9 @@ class Service:
     def regress_examples(self, servable: Servable, signature: str, examples: list[bytes]) -> Any:
         """Return the `RegressionResult` of serialised examples."""
         definition = example_io.example_signature(servable, signature)
-        if "outputs" not in definition.outputs:
-            raise invalid("No regression outputs found in SignatureDef")
+        outputs = example_io.regression_outputs(definition)
         inputs = example_io.example_inputs(definition, examples)
-        results = self.run(servable, signature, inputs, ["outputs"])
+        results = self.run(servable, signature, inputs, outputs)
         return example_io.regression_result(results, len(examples))
 
     def metadata(self, request: Any) -> Any:

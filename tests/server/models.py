@@ -70,6 +70,8 @@ def _basic_signatures(root, version):
         "ragged": (lambda x: {"y": tf.reduce_sum(x, 1)}, spec([None, None], FLOAT, "x")),
         "picky": (picky, spec([None], FLOAT, "x")),
         "slow": (slow, spec([None], FLOAT, "x"), spec([None], INT, "loops")),
+        "half_plus_two": (lambda x: {"y": 0.5 * x + 2.0}, spec([None, 1], FLOAT, "x")),
+        "word": (lambda word: {"word": word, "word_bytes": word}, spec([], STRING, "word")),
         "verdict": (lambda x: {"is_ood": x > 0.0}, spec([None], FLOAT, "x")),
     }
 
