@@ -39,10 +39,11 @@ class Manager:
     Args:
         config: a `ModelServerConfig` with a list of models.
         load: returns a warmed-up `Servable` for (name, version, path).
-        poll_seconds: interval between two scans of the disk; 0: one scan, negative: none.
+        poll_seconds: interval between two scans of the disk; 0: one scan, negative: none. Failed
+            loads are retried in any case.
         retries: how often a version that fails to load is tried again.
         retry_seconds: interval between these attempts.
-        unavailable_labels: whether labels may refer to versions that are not loaded.
+        unavailable_labels: whether new labels may refer to versions that are not loaded.
     """
 
     def __init__(
@@ -61,7 +62,11 @@ class Manager:
         self._change_lock = threading.Lock()  # one refresh or reload at a time
         self._stop = threading.Event()
         self._models: dict[str, Model] = {}
-        self._configure(config)
+        try:
+            self._configure(config)
+        except RequestError as error:
+            option = "--allow-version-labels-for-unavailable-models"
+            raise ValueError(f"{error.message}. {option} allows labels at the start.") from error
 
     @contextmanager
     def use(self, name: str, version: int | None = None, label: str = "") -> Iterator[Servable]:
@@ -121,9 +126,9 @@ class Manager:
 
     @property
     def names(self) -> list[str]:
-        """The names of the models."""
+        """The names of the configured models."""
         with self._lock:
-            return list(self._models)
+            return [name for name, model in self._models.items() if model.config is not None]
 
     @property
     def ready(self) -> bool:
@@ -136,17 +141,17 @@ class Manager:
         """Load the versions on disk, then keep looking for changes in the background."""
         if self.poll_seconds >= 0:
             self.refresh()
-        if self.poll_seconds > 0:
-            threading.Thread(target=self._poll, name="versions", daemon=True).start()
+        threading.Thread(target=self._poll, name="versions", daemon=True).start()
 
     def stop(self) -> None:
         """Stop looking for changes; loaded versions stay loaded."""
         self._stop.set()
 
     def _poll(self) -> None:
-        while not self._stop.wait(self.poll_seconds):
+        polling = self.poll_seconds > 0
+        while not self._stop.wait(self.poll_seconds if polling else self._retry_seconds):
             try:
-                self.refresh()
+                self.refresh() if polling else self._retry()
             except Exception:  # e.g. a file system that fails temporarily: try again
                 log.exception("looking for versions failed")
 
@@ -156,12 +161,11 @@ class Manager:
         Raise `RequestError` if it is invalid, or if a new model has no available version.
         """
         with self._change_lock:
-            before = {name for name, model in self._models.items() if model.config is not None}
+            before = self.names
             self._configure(config)
             self._refresh()
-            with self._lock:
-                added = {name: m for name, m in self._models.items() if name not in before}
-                unavailable = [name for name, model in added.items() if not model.available]
+            added = [name for name in self.names if name not in before]
+            unavailable = [name for name in added if not self.has_available_version(name)]
         if unavailable:
             raise RequestError(
                 "UNKNOWN",
@@ -172,8 +176,8 @@ class Manager:
         configs = models_by_name(config)
         with self._lock:
             for name, model_config in configs.items():
-                if name in self._models and not self._unavailable_labels:
-                    check_labels(name, model_config, self._models[name])
+                current = self._models.get(name)
+                check_labels(name, model_config, current, self._unavailable_labels)
             for name, model in self._models.items():
                 if name not in configs:
                     model.config = None  # the next refresh unloads it
@@ -188,20 +192,28 @@ class Manager:
     def _refresh(self) -> None:
         for name, model in list(self._models.items()):
             paths = {} if model.config is None else _selected_paths(model.config)
+            if paths is None:
+                continue  # the directory cannot be read now: its models stay as they are
             for number, path in sorted(paths.items(), reverse=True):
                 self._load_version(name, model, number, path)
             for version in list(model.versions.values()):
                 if version.error and version.number not in paths:
                     version.attempts, version.retry_at = 0, 0.0  # it may return repaired
-            if model.config is None or any(v.number in paths for v in model.available):
+            if not paths or any(v.number in paths for v in model.available):
                 for version in [v for v in model.available if v.number not in paths]:
                     self._unload(version)
             with self._lock:
                 ended = [n for n, v in sorted(model.versions.items()) if v.state == END]
                 for number in ended[:-MAX_ENDED_VERSIONS]:
                     del model.versions[number]
-                if model.config is None:
-                    del self._models[name]
+
+    def _retry(self) -> None:
+        """Try again to load the versions that failed."""
+        with self._change_lock:
+            for name, model in list(self._models.items()):
+                failed = [v for v in model.versions.values() if v.error]
+                for version in failed if model.config is not None else ():
+                    self._load_version(name, model, version.number, version.path)
 
     def _load_version(self, name: str, model: Model, number: int, path: Path) -> None:
         version = model.versions.get(number)
@@ -247,11 +259,11 @@ class Manager:
             log.info("%s version %d was unloaded", servable.name, version.number)
 
 
-def _selected_paths(config: Any) -> dict[int, Path]:
-    """Return the versions on disk that a model should serve; none if they cannot be listed."""
+def _selected_paths(config: Any) -> dict[int, Path] | None:
+    """Return the versions on disk that a model should serve; None if they cannot be listed."""
     try:
         paths = layout.versions(Path(config.base_path))
     except OSError as error:
         log.warning("%s cannot be read: %s", config.base_path, error)
-        return {}
+        return None
     return select_versions(config, paths)

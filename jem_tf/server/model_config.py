@@ -6,6 +6,8 @@ Not here: loading them (`manager.py`), the file that holds the configuration (`c
 from pathlib import Path
 from typing import Any
 
+from tensorflow_serving.config import model_server_config_pb2
+
 from jem_tf.server.errors import RequestError, invalid
 from jem_tf.server.protos import ModelServerConfig
 from jem_tf.server.versions import Model
@@ -28,23 +30,40 @@ def models_by_name(config: Any) -> dict[str, Any]:
             raise invalid(f"Every model needs a name and a base_path. Received: {model}")
         if model.name in models:
             raise invalid(f"Illegal to list model {model.name} multiple times in config list")
-        if model.model_platform not in ("tensorflow", ""):
+        if not model.base_path.startswith("/") and "://" not in model.base_path:
             raise invalid(
-                f"Model {model.name} requests unsupported platform {model.model_platform}"
+                f"Expected model {model.name} to have an absolute path or URI; got "
+                f"base_path()={model.base_path}"
             )
+        _check_platform(model)
         models[model.name] = model
     return models
 
 
-def check_labels(name: str, config: Any, current: Model) -> None:
+def _check_platform(model: Any) -> None:
+    if model.model_type:  # deprecated
+        platform = model_server_config_pb2.ModelType.Name(model.model_type).lower()
+    else:
+        platform = model.model_platform
+    if not platform:
+        raise invalid(
+            "Illegal setting neither ModelServerConfig::model_type (deprecated) nor "
+            f'ModelServerConfig::model_platform. Add model_platform: "tensorflow" to {model.name}.'
+        )
+    if platform != "tensorflow":
+        raise invalid(f"Model {model.name} requests unsupported platform {platform}")
+
+
+def check_labels(name: str, config: Any, current: Model | None, unavailable: bool) -> None:
     """Raise `RequestError` if `config` labels a version that `current` does not have available.
 
-    A label that `current` already has for the same version is accepted.
+    With `unavailable`, new labels may refer to any version; labels in use may not be moved to one.
     """
-    available = {version.number for version in current.available}
-    labels = {} if current.config is None else current.config.version_labels
+    available = {version.number for version in current.available} if current else set()
+    labels = current.config.version_labels if current and current.config else {}
     for label, number in config.version_labels.items():
-        if number not in available and labels.get(label) != number:
+        is_allowed = unavailable and labels.get(label, number) == number
+        if number not in available and not is_allowed:
             raise RequestError(
                 "FAILED_PRECONDITION",
                 f"Request to assign label to version {number} of model {name}, which is not "

@@ -15,6 +15,7 @@ from tensorflow_serving.apis import model_management_pb2, prediction_log_pb2
 from jem_tf.saved_model import layout
 from jem_tf.server.manager import Manager
 from jem_tf.server.model_config import single_model_config
+from jem_tf.server.protos import ModelServerConfig
 
 from . import models
 from .grpc_requests import ones, predict_request, rpc_error
@@ -158,10 +159,12 @@ def test_a_failing_warmup_request_keeps_a_version_from_serving(serve, base):
     assert states(cold) == {1: "AVAILABLE"}
 
 
+def parse_config(text):
+    return text_format.Parse(text, ModelServerConfig())
+
+
 def reload_request(text):
-    request = model_management_pb2.ReloadConfigRequest()
-    text_format.Parse(text, request.config)
-    return request
+    return model_management_pb2.ReloadConfigRequest(config=parse_config(text))
 
 
 def config_list(*configs):
