@@ -15,8 +15,8 @@ x, y = digits.arrays("train")
 x_test, y_test = digits.arrays("test")
 
 # A classifier as you may have it: trained with cross-entropy, ending in softmax.
-logits = backbones.convnet(digits.shape, 10, width=16)
-classifier = keras.Sequential([logits, keras.layers.Softmax()])
+network = backbones.convnet(digits.shape, 10, width=16)
+classifier = keras.Sequential([network, keras.layers.Softmax()])
 classifier.compile("adam", loss="sparse_categorical_crossentropy", metrics=["accuracy"])
 classifier.fit(x, y, batch_size=64, epochs=15, verbose=0)
 
@@ -31,7 +31,7 @@ def report(name: str, model: jem_tf.JEM) -> None:
 
 
 # The layers before the softmax are a JEM that has not learned its density.
-model = jem_tf.JEM(logits, sampler=jem_tf.SGLD(steps=10))
+model = jem_tf.JEM.from_classifier(classifier, sampler=jem_tf.SGLD(steps=10))
 model.adapt(x)
 report("classifier", model)
 

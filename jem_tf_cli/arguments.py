@@ -33,6 +33,16 @@ def add_test_data(parser: argparse.ArgumentParser) -> None:
     add_data_dir(parser)
 
 
+def add_pixel_range(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--pixel-range",
+        nargs=2,
+        type=float,
+        metavar=("BLACK", "WHITE"),
+        help="values of pixels (default: -1 1; 0 255 for classifiers that begin with Rescaling)",
+    )
+
+
 def add_data_dir(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--data-dir", help="directory of TensorFlow Datasets (default: TFDS_DATA_DIR)"

@@ -14,6 +14,7 @@ EXAMPLES = {
         jem-tf train digits --objective cross_entropy --out runs/baseline
         jem-tf train digits --set ema=none --set backbone_options.width=64 --out runs/wide
         jem-tf train --recipe runs/wide/recipe.toml --out runs/again    the same run again
+        jem-tf train photos/ --from mine.keras       begin with a trained classifier
         jem-tf train --resume runs/digits            after Ctrl-C, a crash or a power cut""",
     "evaluate": """\
         jem-tf evaluate runs/digits                  runs/digits/report/report.html
@@ -33,6 +34,7 @@ EXAMPLES = {
         jem-tf evaluate runs/published --data-dir ~/tfds""",
     "export": """\
         jem-tf export runs/digits                    saved_models/digits/1, 2, 3, ...
+        jem-tf export mine.keras --calibrate photos/  any Keras classifier
         jem-tf export runs/cifar10 --pytorch jem.pt  for the JEM authors' code
         jem-tf export runs/digits --out /models/digits --refine-steps 5""",
     "inspect": "        jem-tf inspect saved_models/digits",

@@ -8,7 +8,13 @@ import argparse
 from importlib import metadata
 from pathlib import Path
 
-from jem_tf_cli.arguments import Commands, add_data_dir, add_test_data, with_examples
+from jem_tf_cli.arguments import (
+    Commands,
+    add_data_dir,
+    add_pixel_range,
+    add_test_data,
+    with_examples,
+)
 from jem_tf_cli.serving_parser import add_clients, add_export, add_serve
 from jem_tf_cli.types import positive_integer, positive_number
 
@@ -80,6 +86,14 @@ def _add_train(commands: Commands) -> None:
         help="change a field of the recipe, such as temperature=0.01 or backbone_options.width=64; "
         "may be repeated",
     )
+    parser.add_argument(
+        "--from",
+        dest="start",
+        type=Path,
+        metavar="MODEL",
+        help="begin with a trained classifier: .keras or .h5 file, run directory, or SavedModel of "
+        "Keras 2; a softmax at its end is taken off",
+    )
     parser.add_argument("--objective", help=f"what is learned: {OBJECTIVES}")
     parser.add_argument("--epochs", type=positive_integer, help="passes over the data")
     parser.add_argument("--batch-size", type=positive_integer, help="rows, and chains, in a step")
@@ -109,6 +123,7 @@ def _add_train(commands: Commands) -> None:
         default=300.0,
         help="seconds to wait for other workers (default: 300)",
     )
+    add_pixel_range(parser)
     add_data_dir(parser)
 
 

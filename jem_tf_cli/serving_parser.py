@@ -5,16 +5,25 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from jem_tf_cli.arguments import Commands, add_data_dir
+from jem_tf_cli.arguments import Commands, add_data_dir, add_pixel_range
 from jem_tf_cli.startup import import_tensorflow
 from jem_tf_cli.types import boolean, positive_integer, positive_number
 
 
 def add_export(commands: Commands) -> None:
     parser = commands.add(
-        "export", "Write a run as the next version of a SavedModel.", "exporting:export"
+        "export", "Write a model as the next version of a SavedModel.", "exporting:export"
     )
-    parser.add_argument("model", type=Path, help="run directory")
+    parser.add_argument(
+        "model", type=Path, help="run directory, or any Keras classifier: .keras or .h5 file"
+    )
+    parser.add_argument(
+        "--calibrate",
+        metavar="DATA",
+        help="data set to calibrate on: validation rows, and training rows as reference (default: "
+        "that of the run; required for files)",
+    )
+    add_pixel_range(parser)
     parser.add_argument("--out", type=Path, help="model directory (default: saved_models/DATASET)")
     parser.add_argument(
         "--pytorch", type=Path, metavar="FILE", help="write a PyTorch checkpoint instead"

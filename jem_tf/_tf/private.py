@@ -28,6 +28,15 @@ def flatten_layers(model: keras.Model) -> list[keras.layers.Layer]:
     return list(model._flatten_layers())
 
 
+def producer(tensor: Any) -> tuple[Any, list[Any]]:
+    """The layer or operation whose output the symbolic `tensor` is, and its inputs.
+
+    `layer.input` of a model inside another one is its own input, and not that of the call.
+    """
+    history = tensor._keras_history
+    return history.operation, history.operation._inbound_nodes[history.node_index].input_tensors
+
+
 def takes_training_argument(layer: keras.layers.Layer) -> bool:
     """Whether the `call` of `layer` has a `training` argument; Keras knows, and has no public way
     to ask."""

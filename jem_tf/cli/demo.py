@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from jem_tf import data
-from jem_tf.cli.exporting import export_run
+from jem_tf.cli.exporting import export_model
 from jem_tf.training import RunSettings, recipes, train
 
 
@@ -41,7 +41,7 @@ def run(out: Path, seed: int = 0, verbose: bool = True) -> dict[str, Any]:
     print("\n" + report.table(results))
     for question, answer in report.answers(results):
         print(f"\n{question}\n  {answer}")
-    version = export_run(out / "joint", out / "saved_model" / digits.name)
+    version = export_model(out / "joint", out / "saved_model" / digits.name)
     print(
         f"\nWrote {version}\nOpen {out / 'report' / 'report.html'} in a browser.\n"
         f"Try it: .venv/bin/jem-tf serve {version.parent}\n"

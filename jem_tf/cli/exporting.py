@@ -5,13 +5,16 @@ from pathlib import Path
 from typing import Any
 
 from jem_tf import saved_model
-from jem_tf.data import Dataset, ood_sets
+from jem_tf.data import Dataset, ood_sets, sources
 from jem_tf.detection.calibration import MAX_CALIBRATION_ROWS
 from jem_tf.detection.detector import FUSED
 from jem_tf.energy import OOD_SCORES
-from jem_tf.model import load
+from jem_tf.model import JEM, load
+from jem_tf.model.classifiers import expected_pixels
 from jem_tf.model.detecting import MAX_REFERENCE
+from jem_tf.model.loading import load_any
 from jem_tf.saved_model.description import describe
+from jem_tf.saved_model.exporter import wrap_classifier
 from jem_tf.saved_model.fitted import fit_verdict
 from jem_tf.training import run_directory
 
@@ -25,10 +28,12 @@ def export(arguments: Namespace) -> None:
         pytorch.save(load(arguments.model), arguments.pytorch)
         print(f"Wrote {arguments.pytorch}")
         return
-    version = export_run(
+    version = export_model(
         arguments.model,
         arguments.out,
         arguments.data_dir,
+        arguments.calibrate,
+        tuple(arguments.pixel_range or ()) or None,
         refine_steps=arguments.refine_steps,
         sample_steps=arguments.sample_steps,
         examples=arguments.examples,
@@ -41,24 +46,63 @@ def inspect(arguments: Namespace) -> None:
     print(describe(arguments.directory))
 
 
-def export_run(
-    run: str | Path, out: str | Path | None = None, data_dir: str | None = None, **options: Any
+def export_model(
+    path: str | Path,
+    out: str | Path | None = None,
+    data_dir: str | None = None,
+    calibrate: str | None = None,
+    pixel_range: tuple[float, ...] | None = None,
+    **options: Any,
 ) -> Path:
-    """Export the model of `run`, calibrated on validation data and measured on test data."""
-    model, data = load(run), run_directory.load_data(run, data_dir)
+    """Export the model at `path`, calibrated on validation data and measured on test data.
+
+    The data is `calibrate`, or that of the run. A model that is no `JEM` gets no chains.
+    """
+    model: Any = load_any(path)
+    plain = not isinstance(model, JEM)
+    data = _calibration_data(path, model, calibrate, data_dir, pixel_range)
     x, y = data.arrays("validation", MAX_CALIBRATION_ROWS)
-    calibrate, reference = (x[y >= 0], y[y >= 0]), data.arrays("train", MAX_REFERENCE)
-    fit_verdict(model, calibrate, reference)
+    labelled, reference = (x[y >= 0], y[y >= 0]), data.arrays("train", MAX_REFERENCE)
+    if plain:
+        model = wrap_classifier(model, reference)
+    if model.num_classes != len(data.class_names):
+        raise ValueError(
+            f"{data.name} has {len(data.class_names)} classes. Received: {str(path)!r}, with "
+            f"{model.num_classes} outputs"
+        )
+    fit_verdict(model, labelled, reference)
     return saved_model.export(
         model,
         out or Path("saved_models") / data.name,
-        calibrate=calibrate,
+        calibrate=labelled,
         test=data.arrays("test", MAX_CALIBRATION_ROWS),
         class_names=data.class_names,
         pixel_range=data.pixel_range,
         extra={"data": data.name, "auroc": _measure_auroc(model, data)},
+        with_chains=not plain,
         **options,
     )
+
+
+def _calibration_data(
+    path: str | Path,
+    model: Any,
+    calibrate: str | None,
+    data_dir: str | None,
+    pixel_range: tuple[float, ...] | None,
+) -> Dataset:
+    """The data set `calibrate`, or that of the run, with pixels as the model expects them."""
+    if calibrate is None:
+        if not run_directory.is_run(path):
+            raise ValueError(
+                f"{str(path)!r} does not name its training data: use --calibrate DATA."
+            )
+        return run_directory.load_data(path, data_dir)
+    shape = model.example_shape if isinstance(model, JEM) else model.input_shape[1:]
+    resizes = len(shape) == 3 and sources.resizes(calibrate)
+    data = sources.load(calibrate, data_dir, shape[0] if resizes else None)
+    pixels = pixel_range or expected_pixels(model)
+    return data.with_pixels(*pixels) if pixels and data.pixel_range else data
 
 
 def _measure_auroc(model: Any, data: Dataset) -> dict[str, dict[str, float]]:

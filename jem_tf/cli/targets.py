@@ -1,12 +1,15 @@
 """What a command may name as a model: run directories, files, exports, endpoints."""
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
 from jem_tf import data
 from jem_tf.data import Dataset
+from jem_tf.model.classifiers import expected_pixels
+from jem_tf.model.loading import load_classifier
 from jem_tf.saved_model import layout
-from jem_tf.training import run_directory
+from jem_tf.training import DataSource, run_directory
 
 
 def load_data(
@@ -30,6 +33,17 @@ def load_data(
             f"{str(target)!r} was trained on {dataset!r}, which is not a known data set: use "
             "--dataset."
         ) from error
+
+
+def with_expected_pixels(
+    classifier: str | Path, source: DataSource, dataset: Dataset
+) -> tuple[DataSource, Dataset]:
+    """The source and data set with pixels in the range that `classifier` rescales, if it does."""
+    pixels = expected_pixels(load_classifier(classifier))
+    if pixels is None:
+        return source, dataset
+    print(f"{classifier} begins with Rescaling: its inputs are 0 to 255.", flush=True)
+    return dataclasses.replace(source, pixel_range=pixels), dataset.with_pixels(*pixels)
 
 
 def check_comparable(target: str | Path, baseline: str | Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from jem_tf import data, objectives
 from jem_tf._tf import cores, distribution
 from jem_tf.callbacks import TrainingInterrupted
+from jem_tf.cli import targets
 from jem_tf.training import (
     DataSource,
     RunSettings,
@@ -41,6 +42,11 @@ def train(arguments: Namespace) -> None:
     strategy = distribution.choose_strategy(arguments.strategy, arguments.wait)
     source = _data_source(arguments, saved)
     dataset = source.load()
+    start = (
+        str(arguments.start.resolve()) if arguments.start else saved.classifier if saved else None
+    )
+    if start is not None and source.pixel_range is None and dataset.pixel_range is not None:
+        source, dataset = targets.with_expected_pixels(start, source, dataset)
     if saved is None or name is not None:
         recipe = recipes.get(name or recipes.default_for(dataset))
     else:
@@ -56,7 +62,7 @@ def train(arguments: Namespace) -> None:
     try:
         run.train(
             dataset,
-            RunSettings(recipe, objective, seed, source),
+            RunSettings(recipe, objective, seed, source, start),
             out,
             overwrite=arguments.overwrite,
             resume=bool(arguments.resume),
@@ -117,4 +123,5 @@ def _data_source(arguments: Namespace, saved: RunSettings | None) -> DataSource:
         str(Path(name).resolve()) if Path(name).exists() else name,
         None if data_dir is None else str(Path(data_dir).resolve()),
         arguments.image_size or (before.image_size if before else None),
+        tuple(arguments.pixel_range or ()) or (before.pixel_range if before else None),
     )

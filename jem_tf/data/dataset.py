@@ -4,6 +4,7 @@ Not here: where it comes from (`sources.py`), anything about models. Images are 
 channels]`, labels integers.
 """
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -76,6 +77,19 @@ class Dataset:
         batches = list(rows.batch(1024).as_numpy_iterator())
         x = np.concatenate([x for x, _ in batches]).astype(np.float32)
         return x, np.concatenate([y for _, y in batches])
+
+    def with_pixels(self, low: float, high: float) -> "Dataset":
+        """The same images with black at `low` and white at `high`."""
+        if self.pixel_range is None:
+            raise ValueError(f"{self.name} has no images whose pixels could have another range.")
+        old_low, old_high = self.pixel_range
+        factor = (high - low) / (old_high - old_low)
+
+        def scale(x: tf.Tensor, y: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            return low + (x - old_low) * factor, y
+
+        splits = {split: getattr(self, split).map(scale, tf.data.AUTOTUNE) for split in SPLITS}
+        return dataclasses.replace(self, **splits, pixel_range=(float(low), float(high)))
 
     def _split(self, split: str) -> tf.data.Dataset:
         if split not in SPLITS:

@@ -54,6 +54,18 @@ def batches_of(x: Any, y: Any, batch_size: int) -> Iterator[tuple[Any, Any]]:
         yield unpack(item)[:2]
 
 
+def as_pair(data: Any) -> tuple[Any, Any]:
+    """`data` as x and y: a tuple or list of two arrays; a stream of batches has no y beside it."""
+    is_pair = isinstance(data, tuple) or (
+        isinstance(data, list) and len(data) == 2 and all(hasattr(part, "shape") for part in data)
+    )
+    if not is_pair:
+        return data, None
+    if len(data) != 2:
+        raise ValueError(f"Labelled data must be (x, y) or batches. Received: {len(data)} parts")
+    return data[0], data[1]
+
+
 def unpack(item: Any) -> tuple[Any, Any, Any]:
     """`item` as x, y and sample weights; a tensor alone is x."""
     parts = tuple(item) if isinstance(item, (tuple, list)) else (item,)

@@ -39,8 +39,7 @@ def fit_detector(model: Any, x: Any, y: Any, reference: Any, seed: int) -> dict[
         own, order = np.split(order, [len(rows) // 3])
         known, classes = rows[own], labels[own]
     else:
-        pair = reference if isinstance(reference, tuple) else (reference, None)
-        known, classes = _read(model, *pair)
+        known, classes = _read(model, *inputs.as_pair(reference))
         step = -(-len(known) // MAX_REFERENCE)
         known, classes = known[::step], classes[::step]
     selection, calibration = np.split(order, [min(MAX_SELECTION, len(order) // 2)])

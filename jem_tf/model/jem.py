@@ -20,6 +20,7 @@ from jem_tf.detection.detector import Detector
 from jem_tf.model import fitting
 from jem_tf.model.backbone import depends_on_training
 from jem_tf.model.batching import BATCH_SIZE
+from jem_tf.model.classifiers import without_softmax
 from jem_tf.model.energy_model import EnergyModel
 from jem_tf.model.health import Health
 from jem_tf.objectives import Batch, Objective
@@ -101,6 +102,18 @@ class JEM(EnergyModel):
         self._means = {name: keras.metrics.Mean(name) for name in logged}
         if private.is_layer_graph(backbone) and backbone.built:
             self.build(backbone.input_shape)
+
+    @classmethod
+    def from_classifier(cls, classifier: keras.Model, **options: Any) -> "JEM":
+        """A JEM that begins with a trained `classifier`, whose layers it shares.
+
+        ```python
+        model = JEM.from_classifier(keras_model, input_noise=0.05)
+        ```
+
+        A softmax at the end is taken off. `options` are those of `JEM`.
+        """
+        return cls(without_softmax(classifier), **options)
 
     def build(self, input_shape: Any) -> None:
         super().build(input_shape)

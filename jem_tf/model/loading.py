@@ -1,9 +1,10 @@
-"""Trained models from files: a `.keras` file, or a run directory, finished or not.
+"""Trained models from files: Keras files, SavedModels of Keras 2, and run directories.
 
 Not here: what else a run directory holds (`training/run_directory.py`).
 """
 
 import os
+import tempfile
 import warnings
 import zipfile
 from pathlib import Path
@@ -42,10 +43,41 @@ def load(path: str | Path) -> JEM:
     return model if isinstance(model, JEM) else JEM(model)
 
 
-def read_model(file: Path) -> keras.Model:
+def load_any(path: str | Path) -> keras.Model:
+    """Load a `JEM` or any Keras model: of a run, a `.keras` or `.h5` file, or a SavedModel that
+    Keras 2 has saved."""
+    path = Path(path)
+    if path.is_file():
+        return read_model(path, compile=False)
+    return _read_saved_model(path) if (path / "saved_model.pb").is_file() else load(path)
+
+
+def load_classifier(path: str | Path) -> keras.Model:
+    """As `load_any`; of a `JEM`, its backbone."""
+    model = load_any(path)
+    return model.backbone if isinstance(model, JEM) else model
+
+
+def _read_saved_model(directory: Path) -> keras.Model:
+    """Keras 3 does not read SavedModels; Keras 2 does, and writes files that Keras 3 reads."""
+    import tf_keras
+
+    if not (directory / "keras_metadata.pb").is_file():
+        raise ValueError(
+            f"The SavedModel {str(directory)!r} holds signatures, and no Keras model that could be "
+            "trained or changed: name the .keras file or the run that it was made from."
+        )
+    with tempfile.TemporaryDirectory() as temporary:
+        file = Path(temporary) / "model.h5"
+        with warnings.catch_warnings(action="ignore"):  # that the format is old
+            tf_keras.models.load_model(directory, compile=False).save(file)
+        return read_model(file, compile=False)
+
+
+def read_model(file: Path, compile: bool = True) -> keras.Model:
     """Load the Keras model in `file`; `ValueError` if there is none."""
     try:
-        return keras.saving.load_model(file)
+        return keras.saving.load_model(file, compile=compile)
     except (zipfile.BadZipFile, KeyError, TypeError, ValueError, OSError) as error:
         raise ValueError(f"{str(file)!r} is not a model that Keras can load: {error}") from error
 

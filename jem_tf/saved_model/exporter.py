@@ -13,6 +13,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from jem_tf.data.inputs import as_pair
 from jem_tf.model import JEM
 from jem_tf.saved_model import layout
 from jem_tf.saved_model.fitted import fit_calibration, measure
@@ -36,6 +37,7 @@ def export(
     examples: bool = True,
     reference: Any = None,
     max_image_pixels: int = MAX_PIXELS,
+    with_chains: bool | None = None,
 ) -> Path:
     """Write `model` as the next version below `directory`; return the path of that version.
 
@@ -46,8 +48,8 @@ def export(
     A version is written aside and renamed, so that a server never sees half of one.
 
     Args:
-        model: a trained `JEM`, or a Keras classifier that ends in logits. A classifier gets the
-            same verdict, without `sample` and `refine`; `calibrate` says what its inputs are.
+        model: a trained `JEM`, or a Keras classifier. A softmax at its end is taken off. A
+            classifier gets the same verdict; `calibrate` says what its inputs are.
         directory: the model directory; its name is the model name of the warm-up requests.
         calibrate: labelled data that the model was not trained on, arrays `(x, y)` or batches. It
             fits the temperature of the probabilities, and the detector unless
@@ -68,9 +70,11 @@ def export(
         max_image_pixels: width times height of the largest file that `*_bytes` signatures decode;
             a small file can be a very large image. Decoding a file of this size takes 3 bytes per
             pixel, and up to 12 if it is a progressive JPEG.
+        with_chains: write the signatures `sample` and `refine`; by default for every `JEM`, and not
+            for a classifier, which has learned no density.
     """
     plain = isinstance(model, keras.Model) and not isinstance(model, JEM)
-    model = _wrap(model, calibrate) if plain else model
+    model = wrap_classifier(model, calibrate) if plain else model
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
     names = class_names or tuple(str(i) for i in range(model.num_classes))
@@ -80,7 +84,7 @@ def export(
     signatures = Signatures(
         model, calibration, names, refine_steps, sample_steps, pixel_range, max_image_pixels
     )
-    functions = signatures.trace(with_chains=not plain)
+    functions = signatures.trace(not plain if with_chains is None else with_chains)
     metadata = {
         "package_version": VERSION,
         "class_names": list(names),
@@ -119,11 +123,11 @@ def export(
     return version
 
 
-def _wrap(classifier: keras.Model, calibrate: Any) -> JEM:
+def wrap_classifier(classifier: keras.Model, calibrate: Any) -> JEM:
     """A plain classifier as a `JEM`: its range is that of the data to calibrate with."""
-    wrapped = JEM(classifier, objective="cross_entropy")
+    wrapped = JEM.from_classifier(classifier, objective="cross_entropy")
     if calibrate is not None:
-        wrapped.adapt(*(calibrate if isinstance(calibrate, tuple) else (calibrate,)))
+        wrapped.adapt(*as_pair(calibrate))
     return wrapped
 
 

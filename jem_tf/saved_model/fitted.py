@@ -86,8 +86,7 @@ def _to_lists(x: np.ndarray) -> list[Any]:
 
 
 def _labelled(model: Any, data: Any) -> tuple[np.ndarray, np.ndarray]:
-    x, y = data if isinstance(data, tuple) else (data, None)
-    summary = inputs.summarise(inputs.batches_of(x, y, 1024), model.num_classes)
+    summary = inputs.summarise(inputs.batches_of(*inputs.as_pair(data), 1024), model.num_classes)
     if summary.y is None or (summary.y < 0).any():
         raise ValueError("Data to calibrate or to test with must have a label for every row.")
     return summary.x, summary.y

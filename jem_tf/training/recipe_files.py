@@ -38,6 +38,8 @@ def write(settings: RunSettings, name: str, path: Path) -> None:
         key: values.pop(key) for key, value in list(values.items()) if isinstance(value, dict)
     }
     run = {key: value for key, value in source.items() if value is not None}
+    if settings.classifier is not None:
+        run["from"] = settings.classifier
     tables[RUN] = {**run, "objective": settings.objective, "seed": settings.seed}
     lines = ["# `jem-tf train --recipe FILE` repeats this run.", *map(_line, values.items())]
     for table, entries in tables.items():
@@ -72,14 +74,15 @@ def _parse(values: dict[str, Any]) -> RunSettings:
     else:
         raise ValueError(f"Name a `base` ({', '.join(recipes.RECIPES)}) or a `backbone`.")
     for key in run:
-        check_known(f"setting of [{RUN}]", key, [*SOURCE, "objective", "seed"])
+        check_known(f"setting of [{RUN}]", key, [*SOURCE, "objective", "seed", "from"])
     if not isinstance(run.get("seed", 0), int):
         raise ValueError(f"`seed` must be an integer. Received: seed={run['seed']!r}")
-    source = {key: value for key, value in run.items() if key in SOURCE}
+    lists = {key: tuple(value) for key, value in run.items() if isinstance(value, list)}
+    source = {key: value for key, value in {**run, **lists}.items() if key in SOURCE}
     data = DataSource(**source) if "dataset" in source else None
-    return RunSettings(
-        _replace(recipe, values), run.get("objective", "joint"), run.get("seed", 0), data
-    )
+    recipe = _replace(recipe, values)
+    objective, seed = run.get("objective", "joint"), run.get("seed", 0)
+    return RunSettings(recipe, objective, seed, data, run.get("from"))
 
 
 def change(recipe: Recipe, assignments: Iterable[str]) -> Recipe:

@@ -118,8 +118,14 @@ class Recipe:
         """The augmentation of `Dataset.epochs`, for both the classifier and the density."""
         return False if self.augment == "classifier" else self.augment
 
-    def model(self, data: Dataset, seed: int | None = None, objective: str = "joint") -> JEM:
-        """A JEM for `data`, not compiled."""
+    def model(
+        self,
+        data: Dataset,
+        seed: int | None = None,
+        objective: str = "joint",
+        network: keras.Model | None = None,
+    ) -> JEM:
+        """A JEM for `data`, not compiled; with the recipe's network unless there is another."""
         objective_layer = self.objective(objective)
         temperature = self.temperature if objective_layer.uses_chains else 1.0
         check_known("start", self.start, STARTS)
@@ -128,7 +134,7 @@ class Recipe:
                 f"`augment` must be one of {AUGMENTATIONS}. Received: {self.augment!r}"
             )
         return JEM(
-            self.network(data),
+            self.network(data) if network is None else network,
             sampler=SGLD(self.steps, self.step_size, self.noise, self.clip, temperature),
             buffer=ReplayBuffer(self.capacity, self.reinit_probability, objective_layer.by_class),
             input_noise=self.input_noise,

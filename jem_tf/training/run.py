@@ -5,6 +5,7 @@ Not here: what a step does (`model/jem.py`), which settings there are (`recipes.
 
 import shutil
 import time
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,13 @@ from jem_tf._tf import distribution
 from jem_tf.callbacks import DivergenceGuard, EpochLine, Resume, SampleGrid
 from jem_tf.data import Dataset
 from jem_tf.model import JEM, load
-from jem_tf.model.loading import CHECKPOINTS, MODEL_FILE, save
+from jem_tf.model.classifiers import without_softmax
+from jem_tf.model.loading import CHECKPOINTS, MODEL_FILE, load_classifier, save
 from jem_tf.training import recipe_files
 from jem_tf.training import run_directory as files
 from jem_tf.training.settings import RunSettings, describe_changes, upgrade_config
+
+START_ROWS = 1000  # validation rows that a classifier to start from is measured on
 
 
 def train(
@@ -63,6 +67,7 @@ def train(
     """
     strategy = strategy or tf.distribute.get_strategy()
     is_chief = distribution.worker_index(strategy) == 0
+    talks = verbose and is_chief
     out, recipe = Path(out), settings.recipe
     config = settings.to_config(data.name, data.class_names, len(data.train))
     resuming = resume and files.is_run(out)
@@ -82,7 +87,9 @@ def train(
     keras.utils.set_random_seed(settings.seed)
     steps = -(-len(data.train) // recipe.batch_size)
     with strategy.scope():
-        model = recipe.model(data, settings.seed, settings.objective)
+        model = recipe.model(
+            data, settings.seed, settings.objective, _network(data, settings, talks)
+        )
         model.compile(recipe.optimizer(steps, settings.objective), metrics=["accuracy"])
     model.adapt(data.batches("train", recipe.batch_size))
     if is_chief:
@@ -94,8 +101,10 @@ def train(
     _check_agreement(distribution.gather_settings(strategy, config))
     saver = Resume(out / CHECKPOINTS, save_seconds)
     callbacks = _callbacks(model, data, settings, out, saver, is_chief)
-    callbacks += [EpochLine()] if verbose and is_chief else []
+    callbacks += [EpochLine()] if talks else []
     callbacks += [keras.callbacks.TensorBoard(out / "tensorboard")] if tensorboard else []
+    if settings.classifier is not None and talks and not resuming:
+        _report_start(model, data)
     begin = time.monotonic()
     model.fit(
         data.epochs(recipe.batch_size, settings.seed, saver.epoch, recipe.augments_rows),
@@ -117,6 +126,38 @@ def train(
         samples = model.sample(len(classes), classes, seed=settings.seed)
         pictures.save_grid(samples, 10, out / "samples.png")
     return model
+
+
+def _network(data: Dataset, settings: RunSettings, verbose: bool) -> keras.Model | None:
+    """The trained classifier that a run starts from; None if there is none."""
+    if settings.classifier is None:
+        return None
+    loaded = load_classifier(settings.classifier)
+    network = without_softmax(loaded)
+    if network is not loaded and verbose:
+        print(f"The softmax at the end of {settings.classifier} is taken off.", flush=True)
+    received = (network.input_shape[1:], network.output_shape[1:])
+    if received != (data.shape, (len(data.class_names),)):
+        raise ValueError(
+            f"{data.name} has inputs of shape {data.shape} and {len(data.class_names)} classes. "
+            f"Received: {settings.classifier!r}, with inputs of shape {received[0]} and outputs of "
+            f"shape {received[1]}"
+        )
+    return network
+
+
+def _report_start(model: JEM, data: Dataset) -> None:
+    """Print how well the classifier that a run starts from does; warn if it is near chance."""
+    x, y = data.arrays("validation", START_ROWS)
+    accuracy = (model.predict(x, batch_size=256, verbose=0).argmax(1) == y)[y >= 0].mean()
+    print(f"It begins with an accuracy of {accuracy:.1%} on validation rows.", flush=True)
+    if accuracy < 1 / len(data.class_names) + 0.05:
+        warnings.warn(
+            f"The classifier is near chance on {data.name}: {accuracy:.1%}. Were its classes in "
+            f"this order ({', '.join(data.class_names[:3])}, ...), and its inputs in this range "
+            f"({data.pixel_range or 'that of the data'})? --pixel-range 0 255 sets another one.",
+            stacklevel=3,
+        )
 
 
 def _callbacks(

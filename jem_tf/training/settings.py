@@ -25,9 +25,11 @@ class DataSource:
     dataset: str
     data_dir: str | None = None
     image_size: int | None = None
+    pixel_range: tuple[float, ...] | None = None  # black and white; None: as they are loaded
 
     def load(self) -> Dataset:
-        return load(self.dataset, self.data_dir, self.image_size)
+        data = load(self.dataset, self.data_dir, self.image_size)
+        return data if self.pixel_range is None else data.with_pixels(*self.pixel_range)
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,7 @@ class RunSettings:
     objective: str = "joint"
     seed: int = 0
     data: DataSource | None = None  # None: the data set has the name of the `Dataset`
+    classifier: str | None = None  # path of the trained classifier that the run starts from
 
     def __post_init__(self) -> None:
         check_known("objective", self.objective, OBJECTIVES)
@@ -59,6 +62,7 @@ class RunSettings:
             "class_names": list(class_names),
             "objective": self.objective,
             "seed": self.seed,
+            **({} if self.classifier is None else {"from": self.classifier}),
             "recipe": dataclasses.asdict(self.recipe),
         }
         return json.loads(json.dumps(config))
@@ -69,7 +73,10 @@ class RunSettings:
         config = upgrade_config(config)
         recipe = {**config["recipe"], "drops": tuple(config["recipe"]["drops"])}
         source = DataSource(**config["data"])
-        return cls(Recipe(**recipe), config["objective"], config["seed"], source)
+        if source.pixel_range is not None:
+            source = dataclasses.replace(source, pixel_range=tuple(source.pixel_range))
+        start = config.get("from")
+        return cls(Recipe(**recipe), config["objective"], config["seed"], source, start)
 
     @classmethod
     def read(cls, run: str | Path) -> "RunSettings":

@@ -41,6 +41,14 @@ def test_flatten_layers_lists_nested_layers(functional):
     )
 
 
+def test_a_symbolic_tensor_knows_its_layer_and_the_inputs_of_that_call(functional):
+    inputs = keras.Input((3,))
+    hidden = keras.layers.ReLU()(inputs)
+    message = "KerasTensor._keras_history no longer leads to the inputs of a call: a softmax stays"
+    layer, tensors = private.producer(functional(hidden))
+    assert layer is functional and len(tensors) == 1 and tensors[0] is hidden, message
+
+
 def test_layers_say_whether_they_take_a_training_argument():
     message = (
         "Layer._call_has_training_arg no longer says whether a layer acts differently in training: "
