@@ -59,7 +59,7 @@ def base(tmp_path):
 
 
 def test_versions_that_are_all_removed_are_unloaded(base):
-    """sources/storage_path/file_system_storage_path_source.cc aspires to none, and policies unload."""
+    """sources/storage_path/file_system_storage_path_source.cc then aspires to none."""
     served = Versions(base)
     assert served.states() == {3: AVAILABLE}
     for version in (1, 2, 3):
@@ -145,7 +145,7 @@ def test_new_labels_for_unavailable_versions_are_an_option(base):
 
 
 INVALID_MODELS = {
-    "name: 'a' base_path: 'a/b' model_platform: 'tensorflow'": "absolute path or URI; got base_path",
+    "name: 'a' base_path: 'a/b' model_platform: 'tensorflow'": "absolute path or URI; got base",
     "name: 'a' base_path: '/a'": "Illegal setting neither ModelServerConfig::model_type",
     "name: 'a' base_path: '/a' model_platform: 'caffe'": "unsupported platform caffe",
     "name: 'a' base_path: '/a' model_type: OTHER": "unsupported platform other",
