@@ -1,28 +1,52 @@
 """Bodies of HTTP requests: received up to a limit, and decompressed up to a limit."""
 
+import asyncio
 import zlib
 from typing import Any
 
+from jem_tf.server import limits
 from jem_tf.server.errors import RequestError, invalid
+from jem_tf.server.limits import Call
+
+_CHUNK = 2**20
 
 
-async def read_body(receive: Any, max_bytes: int) -> bytes:
-    """Return the body of an ASGI request.
+async def read_body(
+    scope: dict[str, Any], receive: Any, max_bytes: int, seconds: float | None, call: Call
+) -> bytes:
+    """Return the body of an ASGI request, whose memory `call` holds.
 
-    Raise `RequestError` if the body is larger than `max_bytes`, or if the client disconnects.
+    Raise `RequestError`, and close the call, if the body is larger than `max_bytes`, or does not
+    arrive within `seconds`, or if the client disconnects.
     """
-    chunks, size, more = [], 0, True
-    while more:
+    try:
+        async with asyncio.timeout(seconds):
+            return await _read(scope, receive, max_bytes, call)
+    except TimeoutError as error:
+        call.close()
+        text = f"The request body did not arrive within {seconds} seconds."
+        raise RequestError("DEADLINE_EXCEEDED", text) from error
+    except BaseException:
+        call.close()
+        raise
+
+
+async def _read(scope: dict[str, Any], receive: Any, max_bytes: int, call: Call) -> bytes:
+    chunks, more = [], True
+    declared = int(dict(scope["headers"]).get(b"content-length", 0))
+    size = declared if declared > max_bytes else 0
+    while more and size <= max_bytes:
         message = await receive()
         if message["type"] == "http.disconnect":
             raise RequestError("CANCELLED", "The client disconnected.")
         chunks.append(message.get("body", b""))
+        call.reserve(len(chunks[-1]), "The request body")
         size += len(chunks[-1])
         more = message.get("more_body", False)
-        if size > max_bytes:
-            raise RequestError(
-                "RESOURCE_EXHAUSTED", f"The request body is larger than {max_bytes} bytes."
-            )
+    if size > max_bytes:
+        raise RequestError(
+            "RESOURCE_EXHAUSTED", f"The request body is larger than {max_bytes} bytes."
+        )
     return b"".join(chunks)
 
 
@@ -32,14 +56,28 @@ def is_gzipped(scope: dict[str, Any]) -> bool:
 
 
 def gunzip(body: bytes, max_bytes: int) -> bytes:
-    """Return `body` decompressed; raise `RequestError` if the result exceeds `max_bytes`."""
-    try:
-        content = zlib.decompressobj(16 + zlib.MAX_WBITS).decompress(body, max_bytes + 1)
-    except zlib.error as error:
-        raise invalid(f"The request body is not valid gzip: {error}") from error
-    if len(content) > max_bytes:
-        raise RequestError(
-            "RESOURCE_EXHAUSTED",
-            f"The request body is larger than {max_bytes} bytes after decompression.",
-        )
-    return content
+    """Return `body` decompressed, whose memory the current call holds.
+
+    Raise `RequestError` if `body` is not one complete gzip stream, or if the result exceeds
+    `max_bytes`.
+    """
+    decompressor, chunks, size = zlib.decompressobj(16 + zlib.MAX_WBITS), [], 0
+    while not decompressor.eof:
+        try:
+            chunk = decompressor.decompress(body, _CHUNK)
+        except zlib.error as error:
+            raise invalid(f"The request body is not valid gzip: {error}") from error
+        body = decompressor.unconsumed_tail
+        if not chunk and not body and not decompressor.eof:
+            raise invalid("The request body is not valid gzip: it is truncated.")
+        limits.reserve(len(chunk), "The decompressed request body")
+        chunks.append(chunk)
+        size += len(chunk)
+        if size > max_bytes:
+            raise RequestError(
+                "RESOURCE_EXHAUSTED",
+                f"The request body is larger than {max_bytes} bytes after decompression.",
+            )
+    if decompressor.unused_data:
+        raise invalid("The request body is not valid gzip: something follows the stream.")
+    return b"".join(chunks)

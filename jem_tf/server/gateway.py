@@ -24,6 +24,7 @@ from tensorflow_serving.apis import predict_pb2
 from jem_tf.server import bodies, metrics
 from jem_tf.server.configuration import KEEP_ALIVE_SECONDS, METRICS_PATH
 from jem_tf.server.errors import RequestError
+from jem_tf.server.limits import Budget, Call
 from jem_tf.server.servable import DEFAULT_SIGNATURE
 from jem_tf.server.sockets import bind_socket
 
@@ -32,6 +33,8 @@ PREDICT_METHOD = "/tensorflow.serving.PredictionService/Predict"
 COUNTED: dict[str, type] = {"is_ood": bool, "percentile": float}  # outputs, and their types
 MAX_SERIES = 1000  # pairs of model and signature in the metrics
 DRAIN_SECONDS = 25
+BODY_SECONDS = 30.0  # for a client to send the body of a request
+MAX_MEMORY_BYTES = 2**28  # for the contents of all requests in progress
 _PREDICT_PATH = re.compile(r"/v1/models/([^/:]+)(?:/(?:versions|labels)/[^/:]+)?:predict")
 _CONNECTION_HEADERS = {  # belong to one connection and are not forwarded
     b"host",
@@ -77,7 +80,7 @@ class Gateway:
         self._upstream, self._upstream_rest = upstream, upstream_rest
         self._host, self._port, self._rest_port = host, port, rest_port
         self._max_bytes, self._max_requests = max_message_bytes, max_concurrent_requests
-        self._num_in_progress = 0
+        self._num_in_progress, self._budget = 0, Budget(MAX_MEMORY_BYTES)
         self._series: set[tuple[str, str]] = set()
         self.metrics = metrics.Metrics()
         config = uvicorn.Config(
@@ -181,7 +184,14 @@ class Gateway:
             self._num_in_progress -= 1
 
     async def _forward_rest(self, scope: dict[str, Any], receive: Any) -> HttpResponse:
-        body = await bodies.read_body(receive, self._max_bytes)
+        call = Call(self._budget)
+        try:
+            return await self._forward_body(scope, receive, call)
+        finally:
+            call.close()
+
+    async def _forward_body(self, scope: dict[str, Any], receive: Any, call: Call) -> HttpResponse:
+        body = await bodies.read_body(scope, receive, self._max_bytes, BODY_SECONDS, call)
         path, query = scope["raw_path"].decode("latin-1"), scope["query_string"].decode("latin-1")
         headers = [h for h in scope["headers"] if h[0] not in _CONNECTION_HEADERS]
         headers.append((b"accept-encoding", b"identity"))  # uncompressed, to read the verdicts

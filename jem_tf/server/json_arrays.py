@@ -75,8 +75,12 @@ def json_type(value: Any) -> str:
 
 def format_value(value: Any) -> str:
     """Return `value` as JSON for an error message, truncated."""
+    text = ""
     try:
-        text = json.dumps(value, default=repr)
+        for part in json.JSONEncoder(default=repr).iterencode(value):
+            text += part
+            if len(text) > MAX_SHOWN_CHARACTERS:
+                break
     except RecursionError:
         text = "a deeply nested value"
     return text if len(text) <= MAX_SHOWN_CHARACTERS else text[:MAX_SHOWN_CHARACTERS] + "..."

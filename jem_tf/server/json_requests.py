@@ -4,13 +4,12 @@ Not here: conversion of values (`json_arrays.py`), paths and status codes (`rest
 Messages are TF Serving's.
 """
 
-import json
 import math
 from typing import Any
 
-import orjson
 import tensorflow as tf
 
+from jem_tf.server import json_documents
 from jem_tf.server.errors import RequestError, invalid
 from jem_tf.server.examples import add_context
 from jem_tf.server.json_arrays import format_value, is_base64, json_type, to_array, to_bytes
@@ -19,14 +18,12 @@ from jem_tf.server.servable import Arrays
 
 def parse_body(body: bytes) -> dict[str, Any]:
     """Return the JSON object in `body`; raise `RequestError` if there is none."""
-    if not body.strip():
+    if not body or body.isspace():
         raise invalid("JSON Parse error: The document is empty")
     try:
-        document = orjson.loads(body)
-        if _may_repeat_keys(body, document):
-            document = _parse_leniently(body)
-    except orjson.JSONDecodeError:
-        document = _parse_leniently(body)
+        document = json_documents.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise invalid(f"JSON Parse error: {error}") from error
     if not isinstance(document, dict):
         raise invalid(f"JSON Value: {format_value(document)} Is not object")
     if not isinstance(document.get("signature_name", ""), str):
@@ -35,31 +32,6 @@ def parse_body(body: bytes) -> dict[str, Any]:
             "must be a string value."
         )
     return document
-
-
-def _parse_leniently(body: bytes) -> Any:
-    """Return the first JSON value in `body`, as TF Serving parses it.
-
-    NaN and Infinity are numbers, text after the value is ignored, and the first of equal keys
-    counts. Slower than orjson, which does none of this.
-    """
-    decoder = json.JSONDecoder(object_pairs_hook=lambda pairs: dict(reversed(pairs)))
-    try:
-        document, _ = decoder.raw_decode(body.decode("utf-8-sig").lstrip(" \t\r\n"))
-        json.dumps(document, ensure_ascii=False).encode()  # fails for unpaired surrogates
-    except (ValueError, RecursionError) as error:
-        raise invalid(f"JSON Parse error: {error}") from error
-    return document
-
-
-def _may_repeat_keys(body: bytes, document: Any) -> bool:
-    """Return whether a key of `document` may be there twice: its name is, outside of rows."""
-    if not isinstance(document, dict):
-        return False
-    keys = {"signature_name", "instances", "inputs", "examples", "context"} & document.keys()
-    if "instances" in keys or isinstance(document.get("inputs"), dict):
-        keys.discard("inputs")  # which may be the name of an input as well
-    return any(body.count(b'"%s"' % key.encode()) > 1 for key in keys)
 
 
 def parse_inputs(document: dict[str, Any], infos: Any) -> tuple[Arrays, bool]:

@@ -126,12 +126,10 @@ class RestApp:
 
     async def _infer(self, verb: str, target: Target, scope: Any, receive: Any) -> bytes:
         """Answer a predict, classify or regress request in a thread, within the time limit."""
-        call = self._workers.call(self._options.rest_api_timeout_in_ms / 1e3 or None)
-        try:
-            async with asyncio.timeout(self._options.body_timeout_seconds or None):
-                body = await bodies.read_body(receive, self._options.max_message_bytes)
-        except TimeoutError as error:
-            raise RequestError("DEADLINE_EXCEEDED", "The body did not arrive in time.") from error
+        options = self._options
+        call = self._workers.call(options.rest_api_timeout_in_ms / 1e3 or None)
+        seconds = options.body_timeout_seconds or None
+        body = await bodies.read_body(scope, receive, options.max_message_bytes, seconds, call)
         gzipped = bodies.is_gzipped(scope)
         return await self._workers.run(call, self._run_inference, verb, target, body, gzipped)
 

@@ -7,6 +7,7 @@ import pytest
 
 from jem_tf.server.bodies import gunzip, is_gzipped, read_body
 from jem_tf.server.errors import RequestError
+from jem_tf.server.limits import FREE_BYTES, Budget, Call
 
 
 def receiver(*messages):
@@ -19,26 +20,58 @@ def receiver(*messages):
     return receive
 
 
+def read(receive, max_bytes=3, seconds=None, headers=(), call=None):
+    call = call or Call(Budget(100))
+    return asyncio.run(read_body({"headers": headers}, receive, max_bytes, seconds, call))
+
+
 def chunk(body, more):
     return {"type": "http.request", "body": body, "more_body": more}
 
 
 def test_a_body_in_chunks_is_joined():
     receive = receiver(chunk(b"ab", True), chunk(b"", True), chunk(b"c", False))
-    assert asyncio.run(read_body(receive, 3)) == b"abc"
+    assert read(receive) == b"abc"
 
 
 def test_reading_stops_at_the_limit():
     endless = receiver(*[chunk(b"ab", True)] * 3)
     with pytest.raises(RequestError, match="larger than 3 bytes") as caught:
-        asyncio.run(read_body(endless, 3))
+        read(endless)
     assert caught.value.code == "RESOURCE_EXHAUSTED"
+
+
+def test_a_body_that_is_declared_too_large_is_not_read():
+    with pytest.raises(RequestError, match="larger than 3 bytes"):
+        read(receiver(), headers=[(b"content-length", b"4")])
+
+
+def test_a_body_must_arrive_in_time():
+    async def receive():
+        await asyncio.sleep(0.02)
+        return chunk(b"", True)
+
+    with pytest.raises(RequestError, match=r"within 0\.1 seconds") as caught:
+        read(receive, seconds=0.1)
+    assert caught.value.code == "DEADLINE_EXCEEDED"
+
+
+def test_bodies_share_a_budget_until_their_calls_are_closed():
+    budget, size = Budget(100), FREE_BYTES + 60
+    first, second = Call(budget), Call(budget)
+    assert len(read(receiver(chunk(b"x" * size, False)), size, call=first)) == size
+    with pytest.raises(RequestError, match="The request body needs 65596 bytes") as caught:
+        read(receiver(chunk(b"x" * size, False)), size, call=second)
+    assert caught.value.code == "RESOURCE_EXHAUSTED"
+    assert read(receiver(chunk(b"x", False)), call=second) == b"x"  # small ones are not charged
+    first.close()
+    read(receiver(chunk(b"x" * size, False)), size, call=second)
 
 
 def test_a_client_that_disconnects_cancels_the_request():
     receive = receiver(chunk(b"a", True), {"type": "http.disconnect"})
     with pytest.raises(RequestError) as caught:
-        asyncio.run(read_body(receive, 3))
+        read(receive)
     assert caught.value.code == "CANCELLED" and caught.value.http_status == 499
 
 
@@ -51,6 +84,16 @@ def test_gunzip_returns_up_to_the_limit():
     with pytest.raises(RequestError, match="not valid gzip") as caught:
         gunzip(b"plain", 999)
     assert caught.value.code == "INVALID_ARGUMENT"
+
+
+def test_a_gzip_stream_must_be_complete_and_alone():
+    body = gzip.compress(b"x" * 1000)
+    for length in (0, 5, len(body) - 9, len(body) - 1):
+        with pytest.raises(RequestError, match="truncated") as caught:
+            gunzip(body[:length], 1000)
+        assert caught.value.code == "INVALID_ARGUMENT"
+    with pytest.raises(RequestError, match="something follows"):
+        gunzip(body + body, 1000)
 
 
 def test_the_header_says_whether_a_body_is_compressed():
