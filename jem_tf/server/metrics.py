@@ -3,6 +3,7 @@
 Not here: the HTTP path of the metrics (`rest_api.py`).
 """
 
+import re
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,33 +12,41 @@ from typing import Any
 
 import numpy as np
 from prometheus_client import CollectorRegistry, Histogram, generate_latest
-from prometheus_client.core import Metric, UnknownMetricFamily
+from prometheus_client.core import GaugeMetricFamily, Metric, UnknownMetricFamily
 from prometheus_client.registry import Collector
 
 from jem_tf.drift import DriftMonitor
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+COUNTED_APIS = {"Predict", "Classify", "Regress", "predict", "classify", "regress"}
 _MICROSECONDS_BUCKETS = [10 * 1.8**i for i in range(33)]
 DRIFT_ROWS = 50  # fewer than detectors have: only their own file says how many
 MAX_DRIFT_INPUTS = 64  # of a response, so that watching takes little time
 _ROWS_BUCKETS = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024]
 
 
-class UntypedMetric(Collector):
-    """Labelled values of type "untyped".
+class LabelledValues(Collector):
+    """A counter, whose values only grow, or a gauge.
 
     TF Serving's counters lack the suffix `_total`, which prometheus-client adds to a `Counter`.
+    Hence counters are collected as "untyped", and `Metrics.render` names their type.
 
     ```python
-    requests = UntypedMetric("request_count", "Requests.", ["model_name"], registry)
+    requests = LabelledValues("request_count", "Requests.", ["model_name"], registry)
     requests.increment(("digits",))
     ```
     """
 
     def __init__(
-        self, name: str, documentation: str, labels: Sequence[str], registry: CollectorRegistry
+        self,
+        name: str,
+        documentation: str,
+        labels: Sequence[str],
+        registry: CollectorRegistry,
+        is_gauge: bool = False,
     ):
         self._name, self._documentation, self._label_names = name, documentation, labels
+        self._family = GaugeMetricFamily if is_gauge else UnknownMetricFamily
         self._values: dict[tuple[str, ...], float] = {}
         self._lock = threading.Lock()
         registry.register(self)
@@ -64,7 +73,7 @@ class UntypedMetric(Collector):
 
     def collect(self) -> Iterable[Metric]:
         """Yield the metric for the registry."""
-        family = UnknownMetricFamily(self._name, self._documentation, labels=self._label_names)
+        family = self._family(self._name, self._documentation, labels=self._label_names)
         for labels, value in self.values().items():
             family.add_metric(labels, value)
         yield family
@@ -84,10 +93,13 @@ class Metrics:
         registry = self._registry = CollectorRegistry()
         by_signature = ["model_name", "signature_name"]
 
-        def untyped(name: str, documentation: str, labels: Sequence[str]) -> UntypedMetric:
-            return UntypedMetric(name, documentation, labels, registry)
+        def counter(name: str, documentation: str, labels: Sequence[str]) -> LabelledValues:
+            return LabelledValues(name, documentation, labels, registry)
 
-        self._requests = untyped(
+        def gauge(name: str, documentation: str, labels: Sequence[str]) -> LabelledValues:
+            return LabelledValues(name, documentation, labels, registry, is_gauge=True)
+
+        self._requests = counter(
             ":tensorflow:serving:request_count", "Requests.", ["model_name", "status"]
         )
         self._latency = Histogram(
@@ -104,28 +116,34 @@ class Metrics:
             buckets=_ROWS_BUCKETS,
             registry=registry,
         )
-        self._executed = untyped("jem_tf:executed_batches", "Runs of the graph.", by_signature)
-        self._executed_rows = untyped("jem_tf:executed_rows", "Rows in them.", by_signature)
-        self._scored = untyped("jem_tf:scored_rows", "Rows with an OOD verdict.", by_signature)
-        self._ood = untyped("jem_tf:ood_rows", "Rows out of distribution.", by_signature)
-        self._ood_rate = untyped(
+        self._executed = counter("jem_tf:executed_batches", "Runs of the graph.", by_signature)
+        self._executed_rows = counter("jem_tf:executed_rows", "Rows in them.", by_signature)
+        self._scored = counter("jem_tf:scored_rows", "Rows with an OOD verdict.", by_signature)
+        self._ood = counter("jem_tf:ood_rows", "Rows out of distribution.", by_signature)
+        self._ood_rate = gauge(
             "jem_tf:ood_rate", "Share of rows out of distribution.", by_signature
         )
-        self._drift_alarms = untyped(
+        self._drift_alarms = counter(
             "jem_tf:drift_alarms", "Alarms that the inputs have drifted.", by_signature
         )
-        self._drift_evidence = untyped(
+        self._drift_evidence = gauge(
             "jem_tf:drift_evidence", "Evidence of drift: an alarm is raised at 6.", by_signature
         )
         self._monitors: dict[tuple[str, str], DriftMonitor] = {}
         self._monitors_lock = threading.Lock()
-        self._versions = untyped(
+        self._versions = gauge(
             "jem_tf:available_version", "Newest version that answers.", ["model_name"]
         )
 
     @contextmanager
     def request(self, model: str, api: str, entrypoint: str) -> Iterator[None]:
-        """Count the request of a `with` block by its status, and time it if it succeeds."""
+        """Count the request of a `with` block by its status, and time it if it succeeds.
+
+        As in TF Serving, only requests for inference on one signature are counted.
+        """
+        if api not in COUNTED_APIS:
+            yield
+            return
         start, status = time.perf_counter(), "OK"
         try:
             yield
@@ -171,4 +189,5 @@ class Metrics:
         ood = self._ood.values()
         for labels, scored in self._scored.values().items():
             self._ood_rate.set(labels, ood.get(labels, 0.0) / max(scored, 1.0))
-        return generate_latest(self._registry)
+        page = generate_latest(self._registry)
+        return re.sub(rb"^(# TYPE \S+) untyped$", rb"\1 counter", page, flags=re.MULTILINE)

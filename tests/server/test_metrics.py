@@ -10,37 +10,37 @@ from jem_tf.server.metrics import Metrics
 
 from .grpc_requests import predict_request
 
-# The page that prometheus-client's own gauges of type "unknown" gave, before they were replaced.
-UNTYPED_LINES = """\
+# All but the histograms; counters have no suffix `_total`, as in TF Serving.
+VALUE_LINES = """\
 # HELP :tensorflow:serving:request_count Requests.
-# TYPE :tensorflow:serving:request_count untyped
+# TYPE :tensorflow:serving:request_count counter
 :tensorflow:serving:request_count{model_name="a",status="OK"} 2.0
 :tensorflow:serving:request_count{model_name="a",status="NOT_FOUND"} 1.0
 :tensorflow:serving:request_count{model_name="",status="INTERNAL"} 1.0
 # HELP jem_tf:executed_batches Runs of the graph.
-# TYPE jem_tf:executed_batches untyped
+# TYPE jem_tf:executed_batches counter
 jem_tf:executed_batches{model_name="a",signature_name="x"} 4.0
 # HELP jem_tf:executed_rows Rows in them.
-# TYPE jem_tf:executed_rows untyped
+# TYPE jem_tf:executed_rows counter
 jem_tf:executed_rows{model_name="a",signature_name="x"} 9.0
 # HELP jem_tf:scored_rows Rows with an OOD verdict.
-# TYPE jem_tf:scored_rows untyped
+# TYPE jem_tf:scored_rows counter
 jem_tf:scored_rows{model_name="a",signature_name="x"} 5.0
 jem_tf:scored_rows{model_name="b",signature_name="quote \\" line \\n"} 0.0
 # HELP jem_tf:ood_rows Rows out of distribution.
-# TYPE jem_tf:ood_rows untyped
+# TYPE jem_tf:ood_rows counter
 jem_tf:ood_rows{model_name="a",signature_name="x"} 4.0
 jem_tf:ood_rows{model_name="b",signature_name="quote \\" line \\n"} 0.0
 # HELP jem_tf:ood_rate Share of rows out of distribution.
-# TYPE jem_tf:ood_rate untyped
+# TYPE jem_tf:ood_rate gauge
 jem_tf:ood_rate{model_name="a",signature_name="x"} 0.8
 jem_tf:ood_rate{model_name="b",signature_name="quote \\" line \\n"} 0.0
 # HELP jem_tf:drift_alarms Alarms that the inputs have drifted.
-# TYPE jem_tf:drift_alarms untyped
+# TYPE jem_tf:drift_alarms counter
 # HELP jem_tf:drift_evidence Evidence of drift: an alarm is raised at 6.
-# TYPE jem_tf:drift_evidence untyped
+# TYPE jem_tf:drift_evidence gauge
 # HELP jem_tf:available_version Newest version that answers.
-# TYPE jem_tf:available_version untyped
+# TYPE jem_tf:available_version gauge
 jem_tf:available_version{model_name="b"} 2.0
 """
 HISTOGRAMS = (":tensorflow:serving:request_latency", "jem_tf:request_rows")
@@ -94,7 +94,7 @@ def test_the_page_has_names_labels_types_and_values():
     metrics.record_response("a", "x", 1, {"is_ood": np.array([True])})
     page = metrics.render([FakeServable("b", 2, {})]).decode()
     lines = [line for line in page.splitlines() if not any(name in line for name in HISTOGRAMS)]
-    assert "\n".join(lines) + "\n" == UNTYPED_LINES
+    assert "\n".join(lines) + "\n" == VALUE_LINES
     for name in HISTOGRAMS:
         assert f"# TYPE {name} histogram" in page
     rows = re.findall(r'request_rows_sum\{model_name="a",signature_name="(\w)"\} (\S+)', page)
