@@ -86,6 +86,7 @@ class Options:
     max_sample_rows: int = _flag(256, "rows of a request to `sample`, which takes many steps a row")
     max_concurrent_requests: int = _flag(256, "requests in progress; further ones are refused")
     max_connections: int = _flag(1024, "open connections, per transport")
+    max_connections_per_client: int = _flag(256, "open connections of the REST API, per address")
     header_timeout_seconds: float = _flag(
         10.0, "time for a client to send the headers of a request"
     )

@@ -2,6 +2,8 @@
 
 import socket
 
+UNREAD_MILLISECONDS = 60_000
+
 
 def format_address(host: str, port: int) -> str:
     """Return `host:port`, with brackets around an IPv6 address."""
@@ -21,6 +23,8 @@ def bind_socket(host: str, port: int) -> socket.socket:
         family, *_, address = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)[0]
         bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if hasattr(socket, "TCP_USER_TIMEOUT"):  # for clients that do not read responses
+            bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNREAD_MILLISECONDS)
         bound.bind(address)
     except OSError as error:
         raise OSError(f"Cannot listen at {format_address(host, port)}: {error}") from error

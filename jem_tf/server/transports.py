@@ -6,12 +6,15 @@ Not here: the services (`grpc_api.py`, `rest_api.py`), the models and signals (`
 import asyncio
 import threading
 from concurrent.futures import Future
+from functools import partial
+from typing import Any
 
 import uvicorn
 
 from jem_tf.server import configuration
 from jem_tf.server.flags import Options
 from jem_tf.server.grpc_api import GrpcServer
+from jem_tf.server.http_connections import Connections, HttpConnection
 from jem_tf.server.rest_api import RestApp
 from jem_tf.server.service import Service
 from jem_tf.server.sockets import bind_socket
@@ -37,8 +40,16 @@ class Transports:
         self._grpc = GrpcServer(service, self._workers, options)
         tls = configuration.read_tls(options)
         context = None if tls is None else tls.ssl_context()
+        connections = Connections(
+            options.max_connections,
+            options.max_connections_per_client,
+            options.header_timeout_seconds,
+        )
+        http: Any = partial(HttpConnection, connections)
         self._config = uvicorn.Config(
             RestApp(service, self._workers, options),
+            http=http,
+            ws="none",
             log_config=None,
             access_log=False,
             timeout_keep_alive=int(options.idle_timeout_seconds),
