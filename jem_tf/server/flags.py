@@ -80,6 +80,9 @@ class Options:
     tensorflow_inter_op_parallelism: int = _flag(0, "operations run in parallel; 0: all cores")
     enable_grpc_reflection: bool = _flag(False, "let clients list the gRPC services")
     grpc_max_threads: int = _flag(64, "threads that answer requests")
+    grpc_compression: bool = _flag(
+        False, "accept compressed messages over gRPC, each up to --max-message-bytes in memory"
+    )
     max_message_bytes: int = _flag(2**26, "largest accepted request")
     max_memory_bytes: int = _flag(2**28, "memory for the contents of all requests in progress")
     max_rows: int = _flag(0, "rows of a request; 0: 64 times the largest batch")

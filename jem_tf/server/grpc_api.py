@@ -165,8 +165,8 @@ def _channel_options(options: Options) -> list[tuple[str, int]]:
         ("grpc.max_receive_message_length", options.max_message_bytes),
         ("grpc.max_send_message_length", options.max_message_bytes),
         ("grpc.so_reuseport", 0),
-        # No compression: a small message could decompress to a very large one.
-        ("grpc.compression_enabled_algorithms_bitset", 1),
+        # A small message can decompress to `max_message_bytes`, before any budget is asked.
+        ("grpc.compression_enabled_algorithms_bitset", 0b111 if options.grpc_compression else 1),
         ("grpc.max_concurrent_streams", 4 * options.max_concurrent_requests),  # of a connection
         ("grpc.max_allowed_incoming_connections", options.max_connections),
         ("grpc.server_handshake_timeout_ms", int(1e3 * options.header_timeout_seconds)),

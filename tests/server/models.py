@@ -91,10 +91,19 @@ def _example_signatures():
     def regress(inputs):
         return {"outputs": tf.reduce_sum(parse(inputs), axis=1, keepdims=True)}
 
-    return {
-        "classify": (classify, spec([None], STRING, "inputs")),
-        "regress": (regress, spec([None], STRING, "inputs")),
+    scores = lambda inputs: tf.nn.softmax(parse(inputs))  # noqa: E731
+    methods = {
+        "classify": classify,
+        "regress": regress,
+        "three outputs": lambda inputs: {**classify(inputs), "more": scores(inputs)},
+        "number classes": lambda inputs: {"classes": scores(inputs)},
+        "flat scores": lambda inputs: {"scores": scores(inputs)[:, 0]},
+        "uneven": lambda inputs: {**classify(inputs), "classes": inputs[:, None]},
+        "wide": lambda inputs: {"outputs": parse(inputs)},
+        "integers": lambda inputs: {"outputs": tf.cast(parse(inputs)[:, 0], INT)},
+        "one row": lambda inputs: {"outputs": parse(inputs)[:1, 0]},
     }
+    return {name: (method, spec([None], STRING, "inputs")) for name, method in methods.items()}
 
 
 def write_judge(base):
