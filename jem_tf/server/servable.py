@@ -13,12 +13,13 @@ import numpy as np
 import tensorflow as tf
 
 from jem_tf.saved_model import layout
-from jem_tf.server import graphs
+from jem_tf.server import graphs, limits
 from jem_tf.server.batching import BatchedFunction, can_batch
 from jem_tf.server.errors import RequestError, from_tensorflow, invalid
 
 DEFAULT_SIGNATURE = "serving_default"
 INIT_SIGNATURE = "__saved_model_init_op"
+PART_ROWS, SAMPLE_PART_ROWS = 64, 16  # a row of `sample` takes hundreds of steps
 MAX_WARMUP_RECORDS = 1000  # TF Serving's limit
 _queue_numbers = itertools.count()  # a version that is loaded again gets new queues
 
@@ -55,15 +56,22 @@ class Servable:
         self.signature_defs = dict(meta_graph.signature_def)
         self._functions, self._loaded = graphs.load_functions(path, meta_graph)
         self._batched: dict[str, BatchedFunction] = {}
+        self._part_rows: dict[str, int] = {}  # of signatures that large requests run in parts
+        exported = bool(layout.read_metadata(path))  # by jem_tf: rows do not depend on each other
         self._input_specs = {
             signature: {key: _InputSpec(key, info) for key, info in definition.inputs.items()}
             for signature, definition in self.signature_defs.items()
         }
         for signature, function in self._functions.items():
             queue = f"{name}/{version}/{signature}/{next(_queue_numbers)}"
-            batchable = batching is not None and can_batch(self.signature_defs[signature])
-            if batchable and isinstance(function, graphs.GraphFunction):
+            batchable = can_batch(self.signature_defs[signature])
+            if batchable and batching and isinstance(function, graphs.GraphFunction):
                 self._batched[signature] = BatchedFunction(function.concrete, batching, queue)
+                self._part_rows[signature] = batching.max_batch_size
+            elif batchable and exported:
+                self._part_rows[signature] = PART_ROWS
+        if exported and "sample" in self._part_rows:
+            self._part_rows["sample"] = min(self._part_rows["sample"], SAMPLE_PART_ROWS)
 
     def signature(self, name: str) -> Any:
         """Return the `SignatureDef` of `name`; raise `RequestError` if there is none."""
@@ -101,22 +109,25 @@ class Servable:
         return {key: _to_array(results[key]) for key in outputs or results}
 
     def _call(self, signature: str, tensors: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        batched = self._batched.get(signature)
+        """Run a signature in parts of limited size, as long as the deadline allows."""
+        limits.check_deadline()
+        batched, limit = self._batched.get(signature), self._part_rows.get(signature)
         sizes = {t.shape[0] for t in tensors.values() if t.shape.rank}
-        if batched is not None and len(sizes) == 1 and sizes != {0}:
-            (rows,), limit = sizes, batched.max_batch_size
+        if limit is not None and len(sizes) == 1 and sizes != {0}:
+            (rows,) = sizes
             if rows > limit:
                 parts = [
                     self._call(signature, {k: t[i : i + limit] for k, t in tensors.items()})
                     for i in range(0, rows, limit)
                 ]
                 return {k: tf.concat([part[k] for part in parts], 0) for k in parts[0]}
-            try:
-                return batched(**tensors)
-            except tf.errors.UnavailableError as error:
-                raise RequestError("RESOURCE_EXHAUSTED", error.message) from error
-            except tf.errors.OpError:
-                pass  # another request in the batch may be the cause: run this one alone
+            if batched is not None:
+                try:
+                    return batched(**tensors)
+                except tf.errors.UnavailableError as error:
+                    raise RequestError("RESOURCE_EXHAUSTED", error.message) from error
+                except tf.errors.OpError:
+                    pass  # another request in the batch may be the cause: run this one alone
         try:
             return self._functions[signature](**tensors)
         except tf.errors.OpError as error:
