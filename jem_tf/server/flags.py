@@ -61,6 +61,10 @@ class Options:
     rest_api_port: int = _flag(8501, "port of the REST API; 0: no REST API")
     rest_api_timeout_in_ms: int = _flag(30_000, "timeout of a REST request; 0: none")
     rest_api_enable_cors_support: bool = _flag(False, "allow requests from pages of other sites")
+    allowed_hosts: str = _flag(
+        "", "names of this server, by commas, besides localhost and addresses; *: any"
+    )
+    auth_token_file: str = _flag("", "file with a bearer token that every request must have")
     inspector: bool = _flag(True, "serve a page at / to try the models; off: --no-inspector")
     enable_batching: bool = _flag(False, "run concurrent requests as one batch")
     batching_parameters_file: str = _flag("", "text proto BatchingParameters")

@@ -16,7 +16,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 from tensorflow_serving.apis import model_service_pb2, prediction_service_pb2
 
-from jem_tf.server import configuration, limits, message_size
+from jem_tf.server import access, configuration, limits, message_size
 from jem_tf.server.errors import RequestError, invalid
 from jem_tf.server.flags import Options
 from jem_tf.server.grpc_timeout import MessageTimeout
@@ -46,10 +46,14 @@ class GrpcServer:
     async def start(self) -> None:
         """Listen; raise `OSError` if the address is taken."""
         options, service = self._options, self._service
+        token = access.read_token(options.auth_token_file)
         max_waiting = 4 * options.max_concurrent_requests
         self._server = grpc.aio.server(
             options=_channel_options(options),
-            interceptors=[MessageTimeout(options.body_timeout_seconds or None, max_waiting)],
+            interceptors=[
+                *([access.TokenInterceptor(token)] if token else []),
+                MessageTimeout(options.body_timeout_seconds or None, max_waiting),
+            ],
             maximum_concurrent_rpcs=2 * max_waiting + MAX_WATCHERS,
         )
         predictions = {

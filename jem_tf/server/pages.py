@@ -6,44 +6,50 @@ no path of a request reaches the file system.
 
 import json
 import mimetypes
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 
 from jem_tf.saved_model import layout
 
 STATIC = Path(__file__).parent / "static"
 MODELS_PATH = "/inspector/models.json"
-HEADERS = [  # scripts and styles come from this server only; other sites cannot frame the page
-    (
-        b"content-security-policy",
-        b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
-        b"connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
-    ),
-    (b"x-content-type-options", b"nosniff"),
-    (b"referrer-policy", b"no-referrer"),
-    (b"cache-control", b"no-cache"),
-]
+HEADERS = {  # scripts and styles come from this server only; other sites cannot frame the page
+    "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
+    "img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'",
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cache-control": "no-cache",
+}
 
 
 class Inspector:
     """Answers `GET` for the page, its files, and descriptions of the models.
 
     ```python
-    body, content_type = Inspector(manager, METRICS_PATH).get("/")
+    Starlette(routes=Inspector(manager, METRICS_PATH).routes())
     ```
     """
 
     def __init__(self, manager: Any, metrics_path: str | None):
         self._manager, self._metrics_path = manager, metrics_path
-        self._files = {f"/inspector/{file.name}": _read(file) for file in STATIC.iterdir()}
-        self._files["/"] = self._files["/inspector/index.html"]
         self._descriptions: dict[tuple[str, int], bytes] = {}  # JSON by name and version
 
-    def get(self, path: str) -> tuple[bytes, bytes] | None:
-        """Return the body at `path` and its content type; None if there is no such page."""
-        if path == MODELS_PATH:
-            return self._describe_models(), b"application/json"
-        return self._files.get(path)
+    def routes(self) -> list[Route]:
+        """Return the routes of the page."""
+        files = [
+            Route(f"/inspector/{file.name}", _file_endpoint(file)) for file in STATIC.iterdir()
+        ]
+        page = Route("/", _file_endpoint(STATIC / "index.html"))
+        return [page, Route(MODELS_PATH, self._get_models), *files]
+
+    def _get_models(self, _: Request) -> Response:  # reads files: Starlette runs it in a thread
+        return Response(self._describe_models(), 200, HEADERS, "application/json")
 
     def _describe_models(self) -> bytes:
         servables = {(s.name, s.version): s for s in self._manager.servables()}
@@ -69,6 +75,11 @@ def _describe(servable: Any) -> bytes:
     return json.dumps(description).encode()
 
 
-def _read(file: Path) -> tuple[bytes, bytes]:
+def _file_endpoint(file: Path) -> Callable[[Request], Any]:
     content_type = mimetypes.guess_type(file.name)[0] or "application/octet-stream"
-    return file.read_bytes(), content_type.encode()
+    response = Response(file.read_bytes(), 200, HEADERS, content_type)
+
+    async def get_file(_: Request) -> Response:
+        return response
+
+    return get_file

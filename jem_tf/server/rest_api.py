@@ -1,19 +1,19 @@
-"""The REST API of TF Serving as an ASGI application, with metrics, health and the inspector.
+"""The REST API of TF Serving as an ASGI application.
 
 Not here: how requests are answered (`service.py`), JSON (`json_requests.py`,
-`json_responses.py`).
+`json_responses.py`), other paths (`web.py`).
 """
 
-import asyncio
 import logging
 import re
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 from google.protobuf import json_format
+from starlette.responses import Response
 
 from jem_tf.saved_model import layout
-from jem_tf.server import bodies, configuration, json_requests, json_responses, metrics, pages
+from jem_tf.server import bodies, json_requests, json_responses
 from jem_tf.server.errors import RequestError, invalid
 from jem_tf.server.flags import Options
 from jem_tf.server.servable import DEFAULT_SIGNATURE, Servable
@@ -25,12 +25,6 @@ _VERSION = r"(?:/versions/(\d+)|/labels/([^/:]+))?"
 # As in TF Serving, only the verb at the end is case-sensitive.
 _POST_PATH = re.compile(rf"(?i:/v1/models/([^/:]+){_VERSION}):(classify|regress|predict)")
 _GET_PATH = re.compile(rf"(?i:/v1/models(?:/([^/:]+))?{_VERSION})(/metadata)?")
-_JSON = b"application/json"
-_CORS_HEADERS = [
-    (b"access-control-allow-origin", b"*"),
-    (b"access-control-allow-methods", b"POST, GET"),
-    (b"access-control-allow-headers", b"Content-Type"),
-]
 
 
 class Target(NamedTuple):
@@ -41,72 +35,36 @@ class Target(NamedTuple):
     label: str
 
 
-class RestApp:
-    """An ASGI application for a `Service`.
+class RestApi:
+    """The paths below `/v1/`, as an ASGI application.
 
     ```python
-    uvicorn.run(RestApp(service, Workers(64, 256, 2**28), Options()))
+    Route("/{path:path}", RestApi(service, Workers(64, 256, 2**28), Options()))
     ```
     """
 
     def __init__(self, service: Service, workers: Workers, options: Options):
         self._service, self._workers, self._options = service, workers, options
-        self._metrics_path = configuration.read_metrics_path(options)
-        self._inspector = (
-            pages.Inspector(service.manager, self._metrics_path) if options.inspector else None
-        )
 
     async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
-        if scope["type"] == "lifespan":
-            while True:
-                event = (await receive())["type"]
-                await send({"type": f"{event}.complete"})
-                if event == "lifespan.shutdown":
-                    return
-        if scope["type"] != "http":
-            return
-        page = await self._get_page(scope)
-        status, body, content_type = (200, *page) if page else await self._respond(scope, receive)
-        headers = [(b"content-type", content_type), (b"content-length", str(len(body)).encode())]
-        headers += pages.HEADERS if page else []
-        if self._options.rest_api_enable_cors_support:
-            headers += _CORS_HEADERS
-        await send({"type": "http.response.start", "status": status, "headers": headers})
-        await send(
-            {"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body}
-        )
+        status, body = await self._respond(scope, receive)
+        await Response(body, status, media_type="application/json")(scope, receive, send)
 
-    async def _get_page(self, scope: dict[str, Any]) -> tuple[bytes, bytes] | None:
-        if self._inspector is None or scope["method"] not in ("GET", "HEAD"):
-            return None
-        if scope["path"] != pages.MODELS_PATH:
-            return self._inspector.get(scope["path"])
-        return await asyncio.to_thread(self._inspector.get, scope["path"])  # reads files
-
-    async def _respond(self, scope: dict[str, Any], receive: Any) -> tuple[int, bytes, bytes]:
-        """Return status, body and content type."""
-        raw_path = scope.get("raw_path", scope["path"].encode())
-        path, method = raw_path.decode("latin-1"), scope["method"]
-        if path == self._metrics_path and not scope["query_string"]:
-            page = self._service.metrics.render(self._service.manager.servables())
-            return 200, page, metrics.CONTENT_TYPE.encode()
-        if path == "/health":
-            ready = self._service.manager.ready
-            return (200 if ready else 503), b'{"ready": %s}' % str(ready).lower().encode(), _JSON
+    async def _respond(self, scope: dict[str, Any], receive: Any) -> tuple[int, bytes]:
+        """Return status and body."""
+        path, method = scope["raw_path"].decode("latin-1"), scope["method"]
         if not path.lower().startswith("/v1/"):
-            return 404, b'{"error": "Not Found"}', _JSON
+            return 404, b'{"error": "Not Found"}'
         if scope["query_string"]:
             path += "?" + scope["query_string"].decode("latin-1")
-        if method == "OPTIONS" and self._options.rest_api_enable_cors_support:
-            return 200, b"", _JSON
         try:
-            return 200, await self._route(method, path, scope, receive), _JSON
+            return 200, await self._route(method, path, scope, receive)
         except RequestError as error:
-            return error.http_status, json_responses.dump({"error": error.message}), _JSON
+            return error.http_status, json_responses.dump({"error": error.message})
         except Exception as error:
             log.exception("%s %s failed", method, path)
             text = f"{type(error).__name__} in {method} {path}"
-            return 500, json_responses.dump({"error": text}), _JSON
+            return 500, json_responses.dump({"error": text})
 
     async def _route(self, method: str, path: str, scope: Any, receive: Any) -> bytes:
         match = (_POST_PATH if method == "POST" else _GET_PATH).fullmatch(path)

@@ -1,6 +1,6 @@
 """gRPC and REST in one event loop, which runs in a thread of its own.
 
-Not here: the services (`grpc_api.py`, `rest_api.py`), the models and signals (`serving.py`).
+Not here: the services (`grpc_api.py`, `web.py`), the models and signals (`serving.py`).
 """
 
 import asyncio
@@ -15,9 +15,9 @@ from jem_tf.server import configuration
 from jem_tf.server.flags import Options
 from jem_tf.server.grpc_api import GrpcServer
 from jem_tf.server.http_connections import Connections, HttpConnection
-from jem_tf.server.rest_api import RestApp
 from jem_tf.server.service import Service
 from jem_tf.server.sockets import bind_socket
+from jem_tf.server.web import make_app
 from jem_tf.server.workers import Workers
 
 
@@ -47,7 +47,7 @@ class Transports:
         )
         http: Any = partial(HttpConnection, connections)
         self._config = uvicorn.Config(
-            RestApp(service, self._workers, options),
+            make_app(service, self._workers, options),
             http=http,
             ws="none",
             log_config=None,

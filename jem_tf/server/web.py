@@ -1,0 +1,64 @@
+"""The HTTP side of a server: routes of the REST API, metrics, health and the inspector.
+
+Not here: the REST API itself (`rest_api.py`), the pages (`pages.py`), access (`access.py`).
+"""
+
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from jem_tf.server import access, configuration, metrics, pages
+from jem_tf.server.flags import Options
+from jem_tf.server.rest_api import RestApi
+from jem_tf.server.service import Service
+from jem_tf.server.workers import Workers
+
+
+def make_app(service: Service, workers: Workers, options: Options) -> Starlette:
+    """Return the ASGI application for a `Service`.
+
+    ```python
+    uvicorn.run(make_app(service, Workers(64, 256, 2**28), Options()))
+    ```
+    """
+    metrics_path = configuration.read_metrics_path(options)
+    api: Any = RestApi(service, workers, options)
+
+    async def get_health(_: Request) -> Response:
+        ready = service.manager.ready
+        return JSONResponse({"ready": ready}, 200 if ready else 503)
+
+    def get_metrics(_: Request) -> Response:
+        page = service.metrics.render(service.manager.servables())
+        return Response(page, media_type=metrics.CONTENT_TYPE)
+
+    routes = [Route("/health", get_health)]
+    if metrics_path is not None:
+        routes.append(Route(metrics_path, get_metrics))
+    if options.inspector:
+        routes += pages.Inspector(service.manager, metrics_path).routes()
+    routes.append(Route("/{path:path}", api))
+    return Starlette(routes=routes, middleware=_middleware(options))
+
+
+def _middleware(options: Options) -> list[Middleware]:
+    cors = options.rest_api_enable_cors_support
+    control = Middleware(
+        access.AccessControl,
+        hosts=[host for host in (options.host, *options.allowed_hosts.split(",")) if host],
+        token=access.read_token(options.auth_token_file),
+        cross_site=cors,
+    )
+    if not cors:
+        return [control]
+    headers = ["Content-Type", "Content-Encoding", "Authorization"]
+    methods = ["GET", "POST"]
+    shared = Middleware(
+        CORSMiddleware, allow_origins=["*"], allow_methods=methods, allow_headers=headers
+    )
+    return [shared, control]
