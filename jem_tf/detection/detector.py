@@ -40,9 +40,9 @@ class Detector(State):
 
     It combines log p(x), the norm of its gradient, the largest probability, and for hidden layers
     the Mahalanobis distance, the length of the feature vector, the residual of a principal subspace
-    and the distance to the nearest training rows. Weights are chosen with outliers that are made from validation rows. The verdict
-    is conformal: of inputs like the validation rows, a share of at most `false_alarm_rate` is
-    flagged on average.
+    and the distance to the nearest training rows. Weights are chosen with outliers that are made
+    from validation rows. The verdict is conformal: of inputs like the validation rows, a share of
+    at most `false_alarm_rate` is flagged on average.
 
     Args:
         false_alarm_rate: the share of in-distribution inputs that may be flagged.
