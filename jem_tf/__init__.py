@@ -12,6 +12,7 @@ from jem_tf.drift import DriftMonitor
 from jem_tf.model import JEM, load
 from jem_tf.sampling import MALA, SGLD, GaussianMixture, ReplayBuffer, Uniform
 from jem_tf.saved_model import export
+from jem_tf.scoring import score
 from jem_tf.version import VERSION as __version__
 
 __all__ = [
@@ -30,5 +31,6 @@ __all__ = [
     "export",
     "load",
     "objectives",
+    "score",
     "side_by_side",
 ]

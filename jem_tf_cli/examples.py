@@ -22,6 +22,12 @@ EXAMPLES = {
         jem-tf evaluate runs/fashion --ood mnist --budget full --data-dir ~/tfds
         jem-tf evaluate saved_models/digits --dataset digits --attacks linf
         jem-tf evaluate grpc://localhost:8500/digits --dataset digits""",
+    "score": """\
+        jem-tf score saved_models/digits photos/ --out scores.parquet --report
+        jem-tf score runs/irises new.csv --id plant --out scores.csv
+        jem-tf score runs/irises known.parquet --label species --out scores.jsonl
+        jem-tf score grpc://localhost:8500/digits seven.png eight.jpg --out scores.csv
+        jem-tf score saved_models/digits photos/ --out scores.parquet --engine ray --workers 8""",
     "sample": """\
         jem-tf sample runs/digits --out samples.png
         jem-tf sample runs/digits --label 3 --count 100 --steps 200 --seed 1""",

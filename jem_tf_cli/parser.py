@@ -15,6 +15,7 @@ from jem_tf_cli.arguments import (
     add_test_data,
     with_examples,
 )
+from jem_tf_cli.scoring_parser import add_score
 from jem_tf_cli.serving_parser import add_clients, add_export, add_serve
 from jem_tf_cli.types import positive_integer, positive_number
 
@@ -41,6 +42,7 @@ def make_parser(argv: list[str]) -> argparse.ArgumentParser:
     _add_train(commands)
     _add_import(commands)
     _add_evaluate(commands)
+    add_score(commands)
     _add_small_commands(commands)
     add_export(commands)
     add_serve(commands, with_flags=argv[:1] == ["serve"])

@@ -14,7 +14,11 @@ INK, GRAY, LINE = "#1a1a1a", "#555555", "#888888"
 
 # Layer, its colour, and its packages with the question that each answers.
 LAYERS = [
-    ("6", "#dce6f5", [("cli/", "what does the user type?")]),
+    (
+        "6",
+        "#dce6f5",
+        [("cli/", "what does the user type?"), ("scoring/", "scores of millions of rows")],
+    ),
     (
         "5",
         "#dcefe3",

@@ -39,6 +39,9 @@ NOT_RUN = {
     "export": "docs/how-to/export-and-serve.md exports a model",
     "train": "docs/how-to/train-on-your-data.md trains",
     "RunSettings": "docs/how-to/train-on-your-data.md trains",
+    "score": "docs/how-to/score-data.md scores rows",
+    "Summary": "docs/how-to/score-data.md scores rows",
+    "open_rows": "needs files",
     "ModelServer": "listens at fixed ports",
     "Gateway": "listens at fixed ports",
 }

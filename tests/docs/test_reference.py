@@ -36,8 +36,9 @@ def public_packages():
 def test_every_public_name_is_in_the_api_reference(package):
     pages = "\n".join(page.read_text() for page in API.glob("*.md"))
     documented = set(re.findall(r"^::: (\S+)$", pages, re.MULTILINE))
-    # `jem_tf.model` exports what `jem_tf` exports.
-    prefixes = [package.__name__] + (["jem_tf"] if package.__name__ == "jem_tf.model" else [])
+    # `jem_tf` exports what `jem_tf.model` and `jem_tf.scoring` export.
+    shared = package.__name__ in ("jem_tf.model", "jem_tf.scoring")
+    prefixes = [package.__name__] + (["jem_tf"] if shared else [])
     missing = [
         name
         for name in package.__all__

@@ -8,7 +8,7 @@ from typing import Any
 
 import keras
 
-from jem_tf.client.client import SCHEMES
+from jem_tf.client.endpoints import is_endpoint
 from jem_tf.evaluation.subjects.base import Subject
 from jem_tf.evaluation.subjects.in_process import KerasSubject
 from jem_tf.evaluation.subjects.signature_models import EndpointSubject, SavedModelSubject
@@ -44,7 +44,7 @@ def open_subject(target: str | Path, scale: Any = 1.0) -> Subject:
     `scale` is the unit of each input feature in the gradient norm of a `.keras` file that holds
     a plain classifier.
     """
-    if str(target).partition(":")[0] in SCHEMES:
+    if is_endpoint(target):
         return EndpointSubject(str(target))
     path = Path(target)
     if path.is_dir():

@@ -7,14 +7,12 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import urlparse
 
 import numpy as np
 import tensorflow as tf
 
 from jem_tf.checks import are_probabilities
-from jem_tf.client import JEMClient
-from jem_tf.client.client import SCHEMES
+from jem_tf.client.endpoints import open_endpoint
 from jem_tf.detection.detector import FUSED
 from jem_tf.energy import OOD_SCORES
 from jem_tf.evaluation.progress import bar
@@ -147,21 +145,7 @@ class EndpointSubject(SignatureSubject):
     """
 
     def __init__(self, address: str):
-        parsed = urlparse(address)
-        model, *version = parsed.path.strip("/").split("/")
-        if parsed.scheme not in SCHEMES or not parsed.netloc or not model or len(version) > 1:
-            raise ValueError(
-                "An endpoint must be grpc://host:port/model (or grpcs, http, https), or with "
-                f"/version after it. Received: {address!r}"
-            )
-        if version and not version[0].isdigit():
-            raise ValueError(f"The version must be a number. Received: {address!r}")
-        self._client = JEMClient(
-            f"{parsed.scheme}://{parsed.netloc}",
-            model,
-            int(version[0]) if version else None,
-            timeout=REQUEST_TIMEOUT,
-        )
+        self._client = open_endpoint(address, timeout=REQUEST_TIMEOUT)
         signatures = {
             name: SignatureSpec(
                 {key: _row_shape(*spec) for key, spec in signature.inputs.items()},

@@ -1,0 +1,277 @@
+"""Rows to score, from any source, in order and a batch at a time: constant memory.
+
+Not here: splits and labels to train on (`sources.py`).
+"""
+
+import zipfile
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jem_tf.data import images, sources, tables
+
+
+@dataclass
+class RowBatch:
+    """Consecutive rows: `x` is an array `[n, ...]`, or the contents of image files.
+
+    ```python
+    for batch in open_rows("photos/").batches():
+        batch.ids, batch.x
+    ```
+
+    `labels` are class names or numbers, None where unknown. Rows with an entry in `errors`, by
+    index, have no valid `x`.
+    """
+
+    ids: list[str]
+    x: np.ndarray | list[bytes]
+    labels: list[Any] | None = None
+    errors: dict[int, str] = field(default_factory=dict)
+
+
+class Rows(ABC):
+    """A source of rows; `len` is their number.
+
+    ```python
+    rows = open_rows("irises.csv", label="species")
+    len(rows), rows.is_images
+    ```
+    """
+
+    is_images: bool = False  # `x` of a batch are image files
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def batches(self, start: int = 0, size: int = 256) -> Iterator[RowBatch]:
+        """Yield batches of up to `size` rows, from row `start` to the end."""
+
+
+def open_rows(
+    data: Any,
+    *,
+    split: str = "test",
+    label: str | None = None,
+    row_id: str | None = None,
+    columns: Sequence[str] | None = None,
+    data_dir: str | None = None,
+) -> Rows:
+    """Open the rows of `data`.
+
+    ```python
+    open_rows("photos/")           # image files in any depth
+    open_rows(["a.png", "b.jpg"])
+    open_rows("irises.parquet", label="species")
+    ```
+
+    Args:
+        data: a folder, an image file or a list of them, a `.txt` file with a path in each line, an
+            array, an `.npz`, `.csv`, `.parquet` or `.tfrecord` file, "digits", or the name of a
+            set of TensorFlow Datasets.
+        split: of an `.npz` file with several, of digits and of TensorFlow Datasets.
+        label: the column of labels of a table.
+        row_id: the column of a table that identifies a row.
+        columns: the inputs of a table; by default all other columns.
+        data_dir: the directory of TensorFlow Datasets.
+    """
+    if isinstance(data, np.ndarray):
+        return ArrayRows(data)
+    if isinstance(data, (list, tuple)) and len(data) > 1:
+        return FileRows([str(path) for path in data])
+    path = Path(data[0] if isinstance(data, (list, tuple)) else data)
+    suffix = path.suffix.lower()
+    if path.is_dir():
+        files = (p for p in path.rglob("*") if p.suffix.lower() in images.SUFFIXES)
+        return FileRows(sorted(str(p) for p in files if p.is_file()))
+    if suffix in images.SUFFIXES:
+        return FileRows([str(path)])
+    if suffix == ".txt":
+        return FileRows(path.read_text().split("\n"))
+    if suffix in (*tables.SUFFIXES, ".npz", ".tfrecord") and not path.is_file():
+        raise ValueError(f"There is no file {str(path)!r}.")
+    if suffix in tables.SUFFIXES:
+        return TableRows(path, label, row_id, columns)
+    if suffix == ".npz":
+        return NpzRows(path, split)
+    if suffix == ".tfrecord":
+        from jem_tf.data.records import RecordRows
+
+        return RecordRows(path)
+    if path.exists():
+        raise ValueError(
+            "Data to score must be a folder, image files, .txt, .npz, .csv, .parquet or .tfrecord, "
+            f"or the name of a data set. Received: {str(data)!r}"
+        )
+    return DatasetRows(str(data), split, data_dir)
+
+
+class FileRows(Rows):
+    """Image files; the label of a file is the name of its folder.
+
+    ```python
+    FileRows(["cats/1.png", "dogs/1.png"])
+    ```
+    """
+
+    is_images = True
+
+    def __init__(self, paths: Sequence[str]):
+        self.paths = [path for path in paths if path.strip()]
+        if not self.paths:
+            raise ValueError(f"There are no image files ({', '.join(images.SUFFIXES)}) to score.")
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def batches(self, start: int = 0, size: int = 256) -> Iterator[RowBatch]:
+        for begin in range(start, len(self.paths), size):
+            paths = self.paths[begin : begin + size]
+            labels = [Path(path).parent.name for path in paths]
+            yield RowBatch(paths, [images.read_file(path) for path in paths], labels)
+
+
+class ArrayRows(Rows):
+    """The rows of an array in memory; their ids are their numbers.
+
+    ```python
+    ArrayRows(x)
+    ```
+    """
+
+    def __init__(self, x: np.ndarray, labels: Sequence[Any] | None = None):
+        self.x, self.labels = x, labels
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def batches(self, start: int = 0, size: int = 256) -> Iterator[RowBatch]:
+        for begin in range(start, len(self.x), size):
+            rows = slice(begin, begin + size)
+            x = self.x[rows]
+            labels = None if self.labels is None else list(self.labels[rows])
+            yield RowBatch(_numbers(begin, len(x)), x, labels)
+
+
+class NpzRows(Rows):
+    """`x` of an `.npz` file, or `x_test` and so on, read without loading the array.
+
+    ```python
+    NpzRows(Path("table.npz"), split="test")
+    ```
+    """
+
+    def __init__(self, path: Path, split: str):
+        self.path = path
+        try:
+            with zipfile.ZipFile(path) as file:
+                names = {Path(name).stem for name in file.namelist()}
+        except (OSError, zipfile.BadZipFile) as error:
+            raise ValueError(f"Cannot read {str(path)!r}: {error}") from error
+        self._suffix = "" if "x" in names else f"_{split}"
+        if f"x{self._suffix}" not in names:
+            raise ValueError(
+                f"{str(path)!r} must hold x, or x{self._suffix}. Received: {sorted(names)}"
+            )
+        with np.load(path, allow_pickle=False) as arrays:
+            key = f"y{self._suffix}"
+            self.labels = arrays[key] if key in names else None
+        with self._open() as (_, shape, _):
+            self._shape = shape
+
+    def __len__(self) -> int:
+        return self._shape[0]
+
+    def _open(self) -> "_ArrayStream":
+        return _ArrayStream(self.path, f"x{self._suffix}.npy")
+
+    def batches(self, start: int = 0, size: int = 256) -> Iterator[RowBatch]:
+        with self._open() as (file, shape, dtype):
+            row_bytes = int(np.prod(shape[1:])) * dtype.itemsize
+            file.seek(start * row_bytes, 1)
+            for begin in range(start, shape[0], size):
+                content = file.read(min(size, shape[0] - begin) * row_bytes)
+                x = np.frombuffer(content, dtype).reshape(-1, *shape[1:])
+                if x.dtype == np.uint8 and x.ndim == 3:
+                    x = x[..., np.newaxis]
+                labels = None if self.labels is None else list(self.labels[begin : begin + len(x)])
+                yield RowBatch(_numbers(begin, len(x)), x, labels)
+
+
+class _ArrayStream:
+    """An array inside an `.npz` file as a stream of bytes, with its shape and type."""
+
+    def __init__(self, path: Path, name: str):
+        self._archive = zipfile.ZipFile(path)
+        self._file = self._archive.open(name)
+
+    def __enter__(self) -> tuple[Any, tuple[int, ...], np.dtype]:
+        version = np.lib.format.read_magic(self._file)
+        read = np.lib.format.read_array_header_1_0
+        read = read if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, by_columns, dtype = read(self._file)
+        if by_columns or dtype.hasobject:
+            raise ValueError("`x` of an .npz file must be numbers in C order.")
+        return self._file, shape, dtype
+
+    def __exit__(self, *_: Any) -> None:
+        self._file.close()
+        self._archive.close()
+
+
+class TableRows(Rows):
+    """The rows of a CSV or Parquet file.
+
+    ```python
+    TableRows(Path("irises.csv"), label="species", row_id="plant", columns=None)
+    ```
+    """
+
+    def __init__(
+        self, path: Path, label: str | None, row_id: str | None, columns: Sequence[str] | None
+    ):
+        self.path, self.is_images = path, tables.is_images(path)
+        self._names: dict[str, Any] = {"label": label, "row_id": row_id, "columns": columns}
+        self._count = tables.count_rows(path)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def batches(self, start: int = 0, size: int = 256) -> Iterator[RowBatch]:
+        batches = tables.read_table(self.path, **self._names, start=start, batch_size=size)
+        for batch in batches:
+            ids = _numbers(start, len(batch.x)) if batch.ids is None else map(str, batch.ids)
+            yield RowBatch(list(ids), batch.x, batch.labels, batch.errors)
+            start += len(batch.x)
+
+
+class DatasetRows(Rows):
+    """A split of a data set that can be loaded by name.
+
+    ```python
+    DatasetRows("fashion_mnist", "test", data_dir="tfds")
+    ```
+    """
+
+    def __init__(self, name: str, split: str, data_dir: str | None):
+        dataset = sources.load(name, data_dir, labelled=False)
+        self._rows = getattr(dataset, split)
+        self._names, self._count = dataset.class_names, len(self._rows)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def batches(self, start: int = 0, size: int = 256) -> Iterator[RowBatch]:
+        for x, y in self._rows.skip(start).batch(size).as_numpy_iterator():
+            labels = [self._names[i] if 0 <= i < len(self._names) else None for i in y]
+            yield RowBatch(_numbers(start, len(x)), x, labels)
+            start += len(x)
+
+
+def _numbers(start: int, count: int) -> list[str]:
+    return [str(number) for number in range(start, start + count)]

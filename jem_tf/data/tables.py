@@ -1,0 +1,181 @@
+"""CSV and Parquet tables as rows of numbers or image files, a batch at a time.
+
+Not here: splits of a table to train on (`sources.py`).
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+SUFFIXES = (".csv", ".parquet")
+ENCODE = (
+    "Encode categories and fill in missing values first; see 'Tables' in docs/how-to/"
+    "train-on-your-data.md."
+)
+
+
+@dataclass(frozen=True)
+class TableBatch:
+    """Rows of a table: `x` holds numbers `[n, columns]`, or the bytes of image files.
+
+    ```python
+    next(read_table("irises.csv", label="species")).labels
+    ```
+
+    Rows with an entry in `errors`, by index, have no valid `x`.
+    """
+
+    x: np.ndarray | list[bytes]
+    labels: list[Any] | None
+    ids: list[Any] | None
+    errors: dict[int, str]
+
+
+def read_table(
+    path: str | Path,
+    label: str | None = None,
+    row_id: str | None = None,
+    columns: Sequence[str] | None = None,
+    start: int = 0,
+    batch_size: int = 1024,
+) -> Iterator[TableBatch]:
+    """Read the rows of a `.csv` or `.parquet` file from row `start` on.
+
+    ```python
+    for batch in read_table("irises.csv", label="species"):
+        batch.x, batch.labels
+    ```
+
+    Args:
+        path: the file.
+        label: the column of labels.
+        row_id: the column that identifies a row.
+        columns: the inputs, in the order of the model's; by default all other columns. If they
+            are one column of bytes, its values are image files.
+        start: the first row.
+        batch_size: rows in a batch, at most.
+    """
+    path = Path(path)
+    for batch in _record_batches(path, start, batch_size):
+        names = batch.schema.names
+        others = [name for name in names if name not in (label, row_id)]
+        wanted = [*(columns or others), *filter(None, (label, row_id))]
+        if missing := [name for name in wanted if name not in names]:
+            raise ValueError(
+                f"{str(path)!r} has no column {', '.join(map(repr, missing))}. Its columns: "
+                f"{', '.join(names)}"
+            )
+        x, errors = _inputs(batch, list(columns or others))
+        labels, ids = (None if n is None else batch[n].to_pylist() for n in (label, row_id))
+        yield TableBatch(x, labels, ids, errors)
+
+
+def count_rows(path: str | Path) -> int:
+    """Return the number of rows of a `.csv` or `.parquet` file."""
+    if Path(path).suffix == ".parquet":
+        return _parquet(Path(path)).metadata.num_rows
+    return sum(len(batch) for batch in _record_batches(Path(path), 0, 65536))
+
+
+def is_images(path: str | Path) -> bool:
+    """Whether a table has a column of bytes, whose values are image files."""
+    import pyarrow as pa
+
+    if Path(path).suffix != ".parquet":
+        return False
+    return any(pa.types.is_binary(field.type) for field in _parquet(Path(path)).schema_arrow)
+
+
+def _parquet(path: Path) -> Any:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        return pq.ParquetFile(path)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise ValueError(f"Cannot read {str(path)!r}: {error}") from error
+
+
+def _record_batches(path: Path, start: int, batch_size: int) -> Iterator[Any]:
+    """Record batches from row `start` on; whole row groups before it are not read."""
+    import pyarrow as pa
+
+    if path.suffix == ".parquet":
+        file = _parquet(path)
+        groups = list(range(file.num_row_groups))
+        while groups and start >= (size := file.metadata.row_group(groups[0]).num_rows):
+            groups, start = groups[1:], start - size
+        batches = file.iter_batches(batch_size, row_groups=groups)
+    else:
+        batches = _csv_batches(path, batch_size)
+    try:
+        for batch in batches:
+            if start < len(batch):
+                yield batch.slice(start)
+            start = max(0, start - len(batch))
+    except pa.ArrowInvalid as error:
+        raise ValueError(f"Cannot read {str(path)!r}: {error}") from error
+
+
+def _csv_batches(path: Path, batch_size: int) -> Iterator[Any]:
+    """All columns are text: a type that fits the first rows might not fit the others."""
+    import pyarrow as pa
+    from pyarrow import csv
+
+    try:
+        names = csv.open_csv(path).schema.names
+        options = csv.ConvertOptions(
+            column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=True
+        )
+        reader = csv.open_csv(path, convert_options=options)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise ValueError(f"Cannot read {str(path)!r}: {error}") from error
+    for block in reader:
+        for begin in range(0, len(block), batch_size):
+            yield block.slice(begin, batch_size)
+
+
+def _inputs(batch: Any, names: list[str]) -> tuple[np.ndarray | list[bytes], dict[int, str]]:
+    """Return the inputs of a batch, and what is wrong with rows by index."""
+    import pyarrow as pa
+
+    kinds = [batch.schema.field(name).type for name in names]
+    if len(names) == 1 and pa.types.is_binary(kinds[0]):
+        return [value or b"" for value in batch[names[0]].to_pylist()], {}
+    errors: dict[int, str] = {}
+    values = np.empty((len(batch), len(names)), np.float32)
+    for place, (name, kind) in enumerate(zip(names, kinds)):
+        if not (pa.types.is_string(kind) or pa.types.is_boolean(kind) or _is_number(kind)):
+            raise ValueError(f"Column {name!r} holds {kind}, which is not a number.")
+        values[:, place] = _numbers(batch[name])
+        for row in np.flatnonzero(~np.isfinite(values[:, place])):
+            cell = batch[name][int(row)].as_py()
+            found = "missing" if cell is None else f"{cell!r}, not a finite number"
+            errors.setdefault(int(row), f"column {name!r} is {found}")
+    return values, errors
+
+
+def _is_number(kind: Any) -> bool:
+    import pyarrow as pa
+
+    return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+
+
+def _numbers(column: Any) -> np.ndarray:
+    """Return a column as float32, NaN where it is missing or not a number."""
+    import pyarrow as pa
+
+    try:
+        return column.cast(pa.float32(), safe=False).to_numpy(zero_copy_only=False)
+    except pa.ArrowInvalid:
+        return np.array([_number(value) for value in column.to_pylist()], np.float32)
+
+
+def _number(text: str | None) -> float:
+    try:
+        return float(text) if text is not None else np.nan
+    except ValueError:
+        return np.nan

@@ -1,0 +1,186 @@
+"""Batches of rows to batches of scores: decode, check, score, and an error for what fails.
+
+Not here: where rows come from (`data/rows.py`), where scores go (`parts.py`).
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+from jem_tf.data.images import ImageDecoder
+from jem_tf.data.inputs import check_shape
+from jem_tf.data.rows import RowBatch, Rows
+from jem_tf.scoring.scorers import Outputs, Scorer, is_invalid_input
+
+AHEAD = 4  # batches that are read and decoded while the model is busy
+THREADS = 2
+
+
+def score_batches(scorer: Scorer, rows: Rows, start: int, stop: int, size: int) -> Iterator[Any]:
+    """Yield Arrow tables with the scores of the rows from `start` to `stop`, in order."""
+    prepare = _preparation(scorer, rows)
+    batches = _limited(rows.batches(start, size), stop - start)
+    with ThreadPoolExecutor(THREADS) as threads:
+        waiting: deque[Any] = deque()
+        for batch in batches:
+            waiting.append((batch, threads.submit(prepare, batch)))
+            if len(waiting) > AHEAD:
+                yield _score(scorer, *waiting.popleft())
+        while waiting:
+            yield _score(scorer, *waiting.popleft())
+
+
+def schema() -> Any:
+    """The columns of the scores; all but `id` are null in rows with an `error`."""
+    import pyarrow as pa
+
+    names = ("probability", "energy", "ood_score", "p_value")
+    return pa.schema(
+        [("id", pa.string()), ("class", pa.string())]
+        + [(name, pa.float32()) for name in names]
+        + [("is_ood", pa.bool_()), ("label", pa.string()), ("error", pa.string())]
+    )
+
+
+def _limited(batches: Iterator[RowBatch], count: int) -> Iterator[RowBatch]:
+    """Yield the first `count` rows."""
+    for batch in batches:
+        if len(batch.ids) >= count:
+            labels = None if batch.labels is None else batch.labels[:count]
+            errors = {i: e for i, e in batch.errors.items() if i < count}
+            yield RowBatch(batch.ids[:count], batch.x[:count], labels, errors)
+            return
+        count -= len(batch.ids)
+        yield batch
+
+
+def _preparation(scorer: Scorer, rows: Rows) -> Callable[[RowBatch], Any]:
+    """Return what turns a batch into valid inputs; it adds to the errors of the batch."""
+    if rows.is_images and scorer.score_files is not None:
+        return _prepare_files
+    if rows.is_images:
+        if scorer.pixel_range is None or scorer.shape is None:
+            raise ValueError(
+                "The model does not say which values black and white pixels have: export it with "
+                "`pixel_range`, or score arrays."
+            )
+        return _ImagePreparation(ImageDecoder(scorer.shape, scorer.pixel_range))
+    return lambda batch: _prepare_array(batch, scorer)
+
+
+class _ImagePreparation:
+    def __init__(self, decoder: ImageDecoder):
+        self._decoder = decoder
+
+    def __call__(self, batch: RowBatch) -> np.ndarray:
+        files = _prepare_files(batch)
+        places = _valid_places(batch)
+        x, errors = self._decoder(files)
+        batch.errors.update({places[index]: error for index, error in errors.items()})
+        return x
+
+
+def _prepare_files(batch: RowBatch) -> list[bytes]:
+    batch.errors.update({i: "no file" for i, f in enumerate(batch.x) if f is None})
+    return [batch.x[i] for i in _valid_places(batch)]
+
+
+def _prepare_array(batch: RowBatch, scorer: Scorer) -> np.ndarray:
+    x = np.asarray(batch.x)
+    if x.dtype == np.uint8 and x.ndim == 4 and scorer.pixel_range is not None:
+        low, high = scorer.pixel_range
+        x = low + x * np.float32((high - low) / 255.0)
+    x = x.astype(np.float32, copy=False)
+    if scorer.shape is not None:
+        if x.ndim == 2 and x.shape[1] == np.prod(scorer.shape):
+            x = x.reshape(-1, *scorer.shape)
+        check_shape(x.shape[1:], scorer.shape)
+    finite = np.isfinite(x).all(axis=tuple(range(1, x.ndim)))
+    for index in np.flatnonzero(~finite):
+        batch.errors.setdefault(int(index), "a value is not finite")
+    return x[_valid_places(batch)]
+
+
+def _valid_places(batch: RowBatch) -> list[int]:
+    return [index for index in range(len(batch.ids)) if index not in batch.errors]
+
+
+def _score(scorer: Scorer, batch: RowBatch, prepared: Any) -> Any:
+    """Return the scores of one batch as an Arrow table."""
+    import pyarrow as pa
+
+    inputs = prepared.result()
+    places = np.array(_valid_places(batch), int)
+    on_wire = isinstance(inputs, list)
+    call = scorer.score_files if on_wire else scorer.score
+    assert call is not None
+    parts = list(_score_parts(call, inputs, places, batch.errors)) if len(places) else []
+    kept = np.concatenate([part for part, _ in parts]) if parts else places[:0]
+    valid = np.isin(np.arange(len(batch.ids)), kept)
+
+    def spread(name: str, values: Callable[[Outputs], Any], dtype: Any) -> Any:
+        column = np.zeros(
+            len(batch.ids), object if dtype == pa.string() else dtype.to_pandas_dtype()
+        )
+        for rows, outputs in parts:
+            column[rows] = values(outputs)
+        return pa.array(column, dtype, mask=~valid)
+
+    readers: dict[str, Callable[[Outputs], Any]] = {
+        "class": lambda out: _class_names(out, scorer.class_names),
+        "probability": lambda out: out["probabilities"].max(1),
+        "energy": lambda out: out["energy"],
+        "ood_score": lambda out: out["ood_score"],
+        "p_value": lambda out: out["percentile"] / 100.0,
+        "is_ood": lambda out: out["is_ood"],
+    }
+    columns = {"id": pa.array(batch.ids, pa.string())}
+    columns |= {
+        name: spread(name, read, schema().field(name).type) for name, read in readers.items()
+    }
+    columns["label"] = pa.array(
+        _label_names(batch.labels, batch.ids, scorer.class_names), pa.string()
+    )
+    columns["error"] = pa.array([batch.errors.get(i) for i in range(len(batch.ids))], pa.string())
+    return pa.table(columns, schema=schema())
+
+
+def _score_parts(
+    call: Callable[[Any], Outputs], inputs: Any, places: np.ndarray, errors: dict[int, str]
+) -> Iterator[tuple[np.ndarray, Outputs]]:
+    """Score `inputs` together, or in halves if a server refuses one of them."""
+    try:
+        yield places, call(inputs)
+    except OSError as error:
+        if not is_invalid_input(error):
+            raise
+        if len(places) == 1:
+            errors[int(places[0])] = str(error)
+            return
+        middle = len(places) // 2
+        yield from _score_parts(call, inputs[:middle], places[:middle], errors)
+        yield from _score_parts(call, inputs[middle:], places[middle:], errors)
+
+
+def _class_names(outputs: Outputs, names: Sequence[str] | None) -> list[str]:
+    if names is None:
+        return [n.decode() if isinstance(n, bytes) else str(n) for n in outputs["class_name"]]
+    return [names[i] for i in outputs["class_id"]]
+
+
+def _label_names(
+    labels: Sequence[Any] | None, ids: Sequence[str], names: Sequence[str] | None
+) -> list[str | None]:
+    """Labels as class names: numbers are indices, and names that the model has not are unknown."""
+    if labels is None:
+        return [None] * len(ids)
+
+    def name(label: Any) -> str | None:
+        if isinstance(label, (int, np.integer)) and names is not None:
+            return names[int(label)] if 0 <= label < len(names) else None
+        return str(label) if label is not None and (names is None or str(label) in names) else None
+
+    return [name(label) for label in labels]

@@ -1,0 +1,247 @@
+"""`jem_tf.score`: every source, every kind of model, errors by row, and continuing."""
+
+import json
+
+import keras
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import tensorflow as tf
+from pyarrow import csv
+
+import jem_tf
+from jem_tf.scoring import batches, scoring
+
+
+def read(path):
+    return pq.read_table(path).to_pylist()
+
+
+def values(rows, name):
+    return np.array([row[name] for row in rows], float)
+
+
+@pytest.fixture
+def export(exported):
+    return exported / "images"
+
+
+@pytest.fixture
+def npz(tmp_path, images):
+    x, y = images
+    np.savez(tmp_path / "rows.npz", x=x, y=y)
+    return tmp_path / "rows.npz"
+
+
+def test_scores_are_those_of_the_export(export, npz, images, tmp_path, version):
+    summary = jem_tf.score(export, npz, tmp_path / "scores.parquet", part_rows=64, batch_size=50)
+    rows = read(summary.out)
+    served = tf.saved_model.load(str(version)).signatures["serving_default"]
+    answers = {k: v.numpy() for k, v in served(inputs=tf.constant(images[0])).items()}
+    assert [row["id"] for row in rows] == [str(i) for i in range(200)]
+    assert [row["class"].encode() for row in rows] == list(answers["class_name"])
+    np.testing.assert_allclose(
+        values(rows, "probability"), answers["probabilities"].max(1), rtol=1e-5
+    )
+    for name in ("energy", "ood_score"):
+        np.testing.assert_allclose(values(rows, name), answers[name], rtol=1e-4)
+    np.testing.assert_allclose(values(rows, "p_value"), answers["percentile"] / 100, rtol=1e-5)
+    assert [row["is_ood"] for row in rows] == list(answers["is_ood"])
+    assert [row["label"] for row in rows] == [("dark", "light")[i] for i in images[1]]
+    assert all(row["error"] is None for row in rows)
+    assert (summary.rows, summary.errors) == (200, 0)
+    assert summary.out_of_distribution == sum(row["is_ood"] for row in rows)
+    assert not (tmp_path / "scores.parquet.parts").exists()
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl"])
+def test_other_formats_have_the_same_rows(suffix, export, npz, tmp_path):
+    expected = read(jem_tf.score(export, npz, tmp_path / "a.parquet").out)
+    out = jem_tf.score(export, npz, tmp_path / f"a.{suffix}", part_rows=64).out
+    if suffix == "csv":
+        rows = csv.read_csv(out).to_pylist()
+    else:
+        rows = [json.loads(line) for line in out.read_text().splitlines()]
+    assert len(rows) == 200 and list(rows[0]) == list(expected[0])
+    for name in ("probability", "energy", "ood_score", "p_value"):
+        np.testing.assert_allclose(values(rows, name), values(expected, name), rtol=1e-5)
+    assert [row["class"] for row in rows] == [row["class"] for row in expected]
+
+
+def test_a_folder_of_mixed_formats_and_sizes_and_its_broken_files(export, photos, tmp_path):
+    """A broken file is a row with its error; the others have the scores that they have alone."""
+    dark = sorted((photos / "deep" / "dark").iterdir())
+    dark[0].write_bytes(b"not an image")
+    dark[1].write_bytes(dark[1].read_bytes()[:40])
+    (photos / "notes.md").write_text("not scored")
+    summary = jem_tf.score(export, photos, tmp_path / "scores.parquet", batch_size=16)
+    rows = {row["id"]: row for row in read(summary.out)}
+    assert list(rows) == sorted(rows) and len(rows) == 40 and summary.errors == 2
+    broken = {path: row["error"] for path, row in rows.items() if row["error"]}
+    assert set(broken) == {str(dark[0]), str(dark[1])}
+    assert broken[str(dark[0])] == "not an image file"
+    assert all(rows[path]["class"] is None and rows[path]["energy"] is None for path in broken)
+    assert rows[str(dark[2])]["label"] == "dark"
+    alone = read(jem_tf.score(export, [dark[2], dark[5]], tmp_path / "two.parquet").out)
+    for row in alone:
+        assert row["energy"] == pytest.approx(rows[row["id"]]["energy"], rel=1e-4)
+
+
+def test_one_per_cent_of_corrupt_files_is_one_per_cent_of_errors(export, photos, tmp_path):
+    source = sorted(photos.rglob("*.png"))[0].read_bytes()
+    many = tmp_path / "many"
+    many.mkdir()
+    for i in range(1000):
+        (many / f"{i:04d}.png").write_bytes(source[:-30] if i % 100 == 7 else source)
+    summary = jem_tf.score(export, many, tmp_path / "scores.parquet")
+    assert (summary.rows, summary.errors) == (1000, 10)
+    failed = [row["id"] for row in read(summary.out) if row["error"]]
+    assert failed == [str(many / f"{i:04d}.png") for i in range(7, 1000, 100)]
+
+
+def test_rows_with_values_that_are_not_finite_are_errors(export, images, tmp_path):
+    x = images[0].copy()
+    x[5, 0, 0] = np.nan
+    rows = read(jem_tf.score(export, x, tmp_path / "scores.parquet").out)
+    assert [i for i, row in enumerate(rows) if row["error"]] == [5]
+    assert rows[5]["error"] == "a value is not finite"
+
+
+def test_a_stopped_call_continues_where_it_was(export, npz, tmp_path, monkeypatch):
+    expected = read(jem_tf.score(export, npz, tmp_path / "whole.parquet", part_rows=32).out)
+    out, scored = tmp_path / "scores.parquet", []
+    compute = batches._score
+
+    def stop(scorer, batch, prepared):
+        if len(scored) == 4:
+            raise KeyboardInterrupt
+        scored.append(batch.ids)
+        return compute(scorer, batch, prepared)
+
+    monkeypatch.setattr(batches, "_score", stop)
+    with pytest.raises(KeyboardInterrupt, match="continues where it was"):
+        jem_tf.score(export, npz, out, part_rows=32, batch_size=20)
+    assert not out.exists()
+    written = sorted(path.name for path in (tmp_path / "scores.parquet.parts").iterdir())
+    assert written == ["000000.parquet", "000001.parquet", "job.json"]
+    monkeypatch.setattr(batches, "_score", compute)
+    summary = jem_tf.score(export, npz, out, part_rows=32, batch_size=20)
+    assert summary.scored == 200 - 64
+    assert [row["id"] for row in read(out)] == [row["id"] for row in expected]
+    energies = values(expected, "energy")
+    np.testing.assert_allclose(values(read(out), "energy"), energies, rtol=1e-4)
+
+
+def test_parts_of_another_job_are_not_mixed_with_this_one(export, npz, tmp_path, monkeypatch):
+    out = tmp_path / "scores.parquet"
+    with monkeypatch.context() as patched:
+        patched.setattr(scoring, "_score_here", lambda *_: (_ for _ in ()).throw(OSError("full")))
+        with pytest.raises(OSError, match="full"):
+            jem_tf.score(export, npz, out, part_rows=64)
+    with pytest.raises(ValueError, match="another job; different: part_rows"):
+        jem_tf.score(export, npz, out, part_rows=32)
+    jem_tf.score(export, npz, out, part_rows=32, overwrite=True)
+    with pytest.raises(ValueError, match=r"exists: --overwrite"):
+        jem_tf.score(export, npz, out)
+
+
+def test_tables_records_and_data_sets(trained, export, images, tmp_path):
+    x, y = images
+    flat = x.reshape(200, -1)
+    table = pa.table(
+        {"plant": [f"p{i}" for i in range(200)]} | dict(zip(map(str, range(36)), flat.T))
+    )
+    table = table.append_column("kind", pa.array(np.array(["dark", "light"])[y]))
+    pq.write_table(table, tmp_path / "t.parquet", row_group_size=30)
+    csv.write_csv(table, tmp_path / "t.csv")
+    with tf.io.TFRecordWriter(str(tmp_path / "t.tfrecord")) as writer:
+        for row, label in zip(flat, y):
+            floats = tf.train.Feature(float_list=tf.train.FloatList(value=row))
+            number = tf.train.Feature(int64_list=tf.train.Int64List(value=[label]))
+            features = tf.train.Features(feature={"x": floats, "label": number})
+            writer.write(tf.train.Example(features=features).SerializeToString())
+    expected = read(jem_tf.score(export, x, tmp_path / "expected.parquet").out)
+    for name in ("t.parquet", "t.csv", "t.tfrecord"):
+        columns = {} if name == "t.tfrecord" else {"label": "kind", "row_id": "plant"}
+        out = tmp_path / f"{name}.scores.parquet"
+        rows = read(jem_tf.score(export, tmp_path / name, out, part_rows=70, **columns).out)
+        np.testing.assert_allclose(values(rows, "energy"), values(expected, "energy"), rtol=1e-3)
+        assert [row["label"] for row in rows] == [("dark", "light")[i] for i in y]
+        assert rows[3]["id"] == ("p3" if columns else "3")
+
+
+def test_cells_that_are_missing_or_no_numbers_are_errors_of_their_rows(tmp_path, blobs):
+    backbone = keras.Sequential([keras.Input((2,)), keras.layers.Dense(3)])
+    (tmp_path / "t.csv").write_text("a,b\n1,2\n,4\n5,six\n7,8\n")
+    rows = read(jem_tf.score(backbone, tmp_path / "t.csv", tmp_path / "scores.parquet").out)
+    assert [row["error"] for row in rows] == [
+        None,
+        "column 'a' is missing",
+        "column 'b' is 'six', not a finite number",
+        None,
+    ]
+    assert rows[0]["class"] in "012" and np.isfinite(rows[3]["energy"])
+
+
+def test_image_files_in_a_parquet_column(export, photos, tmp_path):
+    files = sorted(photos.rglob("*.png"))
+    table = pa.table({"image": [file.read_bytes() for file in files]})
+    pq.write_table(table, tmp_path / "t.parquet")
+    rows = read(jem_tf.score(export, tmp_path / "t.parquet", tmp_path / "a.parquet").out)
+    expected = read(jem_tf.score(export, files, tmp_path / "b.parquet").out)
+    np.testing.assert_allclose(values(rows, "energy"), values(expected, "energy"), rtol=1e-5)
+
+
+def test_a_run_is_calibrated_and_a_file_is_not(trained, small, tmp_path):
+    """A run has the verdict that its export would have."""
+    run = read(jem_tf.score(trained, small, tmp_path / "run.parquet").out)
+    assert all(0 < row["p_value"] <= 1 for row in run)
+    file = read(jem_tf.score(trained / "model.keras", small, tmp_path / "file.parquet").out)
+    np.testing.assert_allclose(values(file, "energy"), values(run, "energy"), rtol=1e-4)
+    assert all(np.isnan(row["p_value"]) and not row["is_ood"] for row in file)
+
+
+def test_a_run_without_its_data_is_scored_without_a_verdict(run, images, small, tmp_path):
+    config = json.loads((run / "config.json").read_text())
+    config["data"]["dataset"] = str(tmp_path / "gone.npz")
+    (run / "config.json").write_text(json.dumps(config))
+    with pytest.warns(UserWarning, match="not calibrated and there is no verdict"):
+        summary = jem_tf.score(run, small, tmp_path / "scores.parquet")
+    assert summary.rows == 480 and summary.out_of_distribution == 0
+
+
+def test_what_cannot_be_scored_is_said(export, tmp_path, images, npz):
+    with pytest.raises(ValueError, match=r"ends in \.parquet, \.csv, \.jsonl"):
+        jem_tf.score(export, npz, tmp_path / "scores.xlsx")
+    with pytest.raises(ValueError, match="no trained model"):
+        jem_tf.score(tmp_path / "none", npz, tmp_path / "a.parquet")
+    with pytest.raises(ValueError, match="no file"):
+        jem_tf.score(export, tmp_path / "none.csv", tmp_path / "a.parquet")
+    with pytest.raises(ValueError, match="Unknown engine 'spark'"):
+        jem_tf.score(export, npz, tmp_path / "a.parquet", engine="spark")
+    with pytest.raises(ValueError, match="no image files"):
+        (tmp_path / "empty").mkdir()
+        jem_tf.score(export, tmp_path / "empty", tmp_path / "a.parquet")
+    with pytest.raises(ValueError, match=r"shape \[batch, 6, 6, 1\]"):
+        jem_tf.score(export, images[0][:, :3], tmp_path / "b.parquet")
+
+
+@pytest.mark.parametrize("transport", ["grpc", "rest"])
+def test_an_endpoint_scores_files_and_arrays(
+    transport, export, photos, images, shared_servers, tmp_path
+):
+    """The server decodes the files; the broken one alone has an error."""
+    options = {"model_name": "images", "model_base_path": str(export)}
+    address = shared_servers(**options).addresses[transport]
+    model = f"{address if '://' in address else f'grpc://{address}'}/images"
+    files = sorted(path for path in photos.rglob("*") if path.suffix in (".png", ".jpg"))
+    files[4].write_bytes(b"broken")
+    rows = read(jem_tf.score(model, files, tmp_path / "a.parquet", batch_size=7).out)
+    local = read(jem_tf.score(export, files, tmp_path / "b.parquet").out)
+    assert [row["id"] for row in rows if row["error"]] == [str(files[4])]
+    assert [row["class"] for row in rows] == [row["class"] for row in local]
+    np.testing.assert_allclose(values(rows, "energy"), values(local, "energy"), rtol=1e-3)
+    arrays = read(jem_tf.score(model, images[0][:20], tmp_path / "c.parquet").out)
+    expected = read(jem_tf.score(export, images[0][:20], tmp_path / "d.parquet").out)
+    np.testing.assert_allclose(values(arrays, "energy"), values(expected, "energy"), rtol=1e-3)
