@@ -11,7 +11,7 @@ STAMP := .venv/.stamp
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo train evaluate export serve up image image-models \
-  browser test test-slow test-torch lint format docs bench bench-serving compare clean
+  browser test test-slow test-torch test-v2 lint format docs bench bench-serving compare clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -69,6 +69,13 @@ test-slow: $(STAMP) ## the tests that train for minutes
 
 test-torch: .venv/.torch ## compare with PyTorch, WideResNet-28-10 included; installs PyTorch
 	$(BIN)/pytest -v -m '' tests/pytorch
+
+.venv/tritonclient: $(STAMP)
+	$(BIN)/python -m venv $@
+	$@/bin/pip install --quiet --disable-pip-version-check 'tritonclient[http,grpc]>=2.73,<3'
+
+test-v2: .venv/tritonclient ## V2 by tritonclient, in an environment of its own: it needs protobuf 6
+	TRITONCLIENT_PYTHON=$</bin/python $(BIN)/pytest -v tests/server/test_v2_tritonclient.py
 
 lint: $(STAMP) ## ruff, mypy, and the layers of the package (import-linter)
 	$(BIN)/ruff check .

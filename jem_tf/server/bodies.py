@@ -2,13 +2,37 @@
 
 import asyncio
 import zlib
+from collections.abc import Callable
 from typing import Any
 
 from jem_tf.server import limits
 from jem_tf.server.errors import RequestError, invalid
+from jem_tf.server.flags import Options
 from jem_tf.server.limits import Call
+from jem_tf.server.workers import Workers
 
 _CHUNK = 2**20
+
+
+async def answer(
+    workers: Workers,
+    options: Options,
+    scope: dict[str, Any],
+    receive: Any,
+    function: Callable[[bytes], Any],
+) -> Any:
+    """Return `function(body)` for the body of an ASGI request, within the limits of requests.
+
+    `function` runs in a thread, after the whole body has arrived.
+    """
+    call = workers.call(options.rest_api_timeout_in_ms / 1e3 or None)
+    seconds, max_bytes = options.body_timeout_seconds or None, options.max_message_bytes
+    body = await read_body(scope, receive, max_bytes, seconds, call)
+
+    def run() -> Any:
+        return function(gunzip(body, max_bytes) if is_gzipped(scope) else body)
+
+    return await workers.run(call, run)
 
 
 async def read_body(

@@ -1,4 +1,4 @@
-"""The gRPC services of TF Serving, with health checks and, if asked for, reflection.
+"""The gRPC services of TF Serving and of V2, with health checks and, if asked for, reflection.
 
 Not here: how requests are answered (`service.py`), calls without a message (`grpc_timeout.py`).
 """
@@ -16,7 +16,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 from tensorflow_serving.apis import model_service_pb2, prediction_service_pb2
 
-from jem_tf.server import access, configuration, limits, message_size
+from jem_tf.server import access, configuration, limits, message_size, v2_grpc, v2_protos
 from jem_tf.server.errors import RequestError, invalid
 from jem_tf.server.flags import Options
 from jem_tf.server.grpc_timeout import MessageTimeout
@@ -66,10 +66,12 @@ class GrpcServer:
         self._add(prediction_service_pb2.DESCRIPTOR, "PredictionService", predictions)
         models = {"GetModelStatus": service.status, "HandleReloadConfigRequest": service.reload}
         self._add(model_service_pb2.DESCRIPTOR, "ModelService", models)
+        reflected = tuple(self._names)  # V2 is not in the pool that reflection describes
+        self._add(v2_protos.DESCRIPTOR, v2_protos.SERVICE, v2_grpc.methods(service))
         self._health = _Health(self._names, lambda: service.manager.ready)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         if options.enable_grpc_reflection:
-            names = (*self._names, health.SERVICE_NAME, reflection.SERVICE_NAME)
+            names = (*reflected, health.SERVICE_NAME, reflection.SERVICE_NAME)
             reflection.enable_server_reflection(names, self._server)
         self._listen(format_address(options.host, options.port))
         await self._server.start()
@@ -184,5 +186,7 @@ def _channel_options(options: Options) -> list[tuple[str, int]]:
 def _model_name(request: Any) -> str:
     if hasattr(request, "model_spec"):
         return request.model_spec.name
+    if hasattr(request, "model_name"):
+        return request.model_name
     tasks = getattr(request, "tasks", None)
     return tasks[0].model_spec.name if tasks else ""

@@ -67,6 +67,8 @@ def _may_repeat_keys(body: bytes, document: Any) -> bool:
     if not isinstance(document, dict):
         return False
     keys = {"signature_name", "instances", "inputs", "examples", "context"} & document.keys()
-    if "instances" in keys or isinstance(document.get("inputs"), dict):
+    inputs = document.get("inputs")
+    first = inputs[0] if isinstance(inputs, list) and inputs else inputs
+    if "instances" in keys or isinstance(first, dict):
         keys.discard("inputs")  # which may be the name of an input as well
     return any(body.count(b'"%s"' % key.encode()) > 1 for key in keys)

@@ -19,6 +19,7 @@ from jem_tf.drift import DriftMonitor
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 COUNTED_APIS = {"Predict", "Classify", "Regress", "predict", "classify", "regress"}
+COUNTED_APIS |= {"ModelInfer", "infer"}  # of V2
 _MICROSECONDS_BUCKETS = [10 * 1.8**i for i in range(33)]
 DRIFT_ROWS = 50  # fewer than detectors have: only their own file says how many
 MAX_DRIFT_INPUTS = 64  # of a response, so that watching takes little time

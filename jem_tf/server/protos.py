@@ -19,17 +19,19 @@ from tensorflow_serving.config import model_server_config_pb2
 ModelServerConfig = model_server_config_pb2.ModelServerConfig
 _Field = descriptor_pb2.FieldDescriptorProto
 _SCALAR_TYPES = {
-    "int64": _Field.TYPE_INT64,
-    "string": _Field.TYPE_STRING,
-    "bool": _Field.TYPE_BOOL,
+    name: getattr(_Field, f"TYPE_{name.upper()}")
+    for name in ("bool", "int32", "int64", "uint32", "uint64", "float", "double", "string", "bytes")
 }
 
 
-def _define_messages(messages: dict[str, dict[str, str]]) -> dict[str, Any]:
-    """Return message classes for `{message: {field: type}}`; the type `*int64` is repeated."""
-    package = "jem_tf.server"
+def define_file(name: str, package: str, messages: dict[str, dict[str, str]]) -> Any:
+    """Return a `FileDescriptorProto` for `{message: {field: type}}`; `*int64` is repeated.
+
+    Fields are numbered from 1. A type that is neither a scalar nor in `messages` is a wrapper of
+    protobuf, such as `Int64Value`.
+    """
     file = descriptor_pb2.FileDescriptorProto(
-        name="jem_tf/server/config.proto",
+        name=name,
         package=package,
         syntax="proto3",
         dependency=[wrappers_pb2.DESCRIPTOR.name],
@@ -47,34 +49,41 @@ def _define_messages(messages: dict[str, dict[str, str]]) -> dict[str, Any]:
                 field.type = _Field.TYPE_MESSAGE
                 scope = package if field_type in messages else "google.protobuf"
                 field.type_name = f".{scope}.{field_type}"
-    pool = descriptor_pool.Default()
-    pool.Add(file)
-    descriptors = {name: pool.FindMessageTypeByName(f"{package}.{name}") for name in messages}
+    return file
+
+
+def _message_classes(file: Any) -> dict[str, Any]:
+    descriptor_pool.Default().Add(file)
+    descriptors = descriptor_pool.Default().FindFileByName(file.name).message_types_by_name
     return {name: message_factory.GetMessageClass(d) for name, d in descriptors.items()}
 
 
-_messages = _define_messages(
-    {
-        "BatchingParameters": {
-            "max_batch_size": "Int64Value",
-            "batch_timeout_micros": "Int64Value",
-            "max_enqueued_batches": "Int64Value",
-            "num_batch_threads": "Int64Value",
-            "thread_pool_name": "StringValue",
-            "allowed_batch_sizes": "*int64",
-            "pad_variable_length_inputs": "bool",
-            "enable_large_batch_splitting": "BoolValue",
-            "max_execution_batch_size": "Int64Value",
+_messages = _message_classes(
+    define_file(
+        "jem_tf/server/config.proto",
+        "jem_tf.server",
+        {
+            "BatchingParameters": {
+                "max_batch_size": "Int64Value",
+                "batch_timeout_micros": "Int64Value",
+                "max_enqueued_batches": "Int64Value",
+                "num_batch_threads": "Int64Value",
+                "thread_pool_name": "StringValue",
+                "allowed_batch_sizes": "*int64",
+                "pad_variable_length_inputs": "bool",
+                "enable_large_batch_splitting": "BoolValue",
+                "max_execution_batch_size": "Int64Value",
+            },
+            "PrometheusConfig": {"enable": "bool", "path": "string"},
+            "MonitoringConfig": {"prometheus_config": "PrometheusConfig"},
+            "SSLConfig": {
+                "server_key": "string",
+                "server_cert": "string",
+                "custom_ca": "string",
+                "client_verify": "bool",
+            },
         },
-        "PrometheusConfig": {"enable": "bool", "path": "string"},
-        "MonitoringConfig": {"prometheus_config": "PrometheusConfig"},
-        "SSLConfig": {
-            "server_key": "string",
-            "server_cert": "string",
-            "custom_ca": "string",
-            "client_verify": "bool",
-        },
-    }
+    )
 )
 BatchingParameters = _messages["BatchingParameters"]
 MonitoringConfig = _messages["MonitoringConfig"]
@@ -95,5 +104,6 @@ __all__ = [
     "ModelServerConfig",
     "MonitoringConfig",
     "SSLConfig",
+    "define_file",
     "read_text_proto",
 ]

@@ -6,6 +6,7 @@ Not here: how requests are answered (`service.py`), JSON (`json_requests.py`,
 
 import logging
 import re
+from functools import partial
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
@@ -80,22 +81,13 @@ class RestApi:
         if method == "GET":
             return self._metadata(target) if suffix else self._status(target)
         with self._service.metrics.request(self._service.metrics_name(name), suffix, "REST"):
-            return await self._infer(suffix, target, scope, receive)
+            infer = partial(self._infer, suffix, target)
+            return await bodies.answer(self._workers, self._options, scope, receive, infer)
 
-    async def _infer(self, verb: str, target: Target, scope: Any, receive: Any) -> bytes:
-        """Answer a predict, classify or regress request in a thread, within the time limit."""
-        options = self._options
-        call = self._workers.call(options.rest_api_timeout_in_ms / 1e3 or None)
-        seconds = options.body_timeout_seconds or None
-        body = await bodies.read_body(scope, receive, options.max_message_bytes, seconds, call)
-        gzipped = bodies.is_gzipped(scope)
-        return await self._workers.run(call, self._run_inference, verb, target, body, gzipped)
-
-    def _run_inference(self, verb: str, target: Target, body: bytes, gzipped: bool) -> bytes:
+    def _infer(self, verb: str, target: Target, body: bytes) -> bytes:
+        """Answer a predict, classify or regress request; runs in a thread."""
         service = self._service
         with service.manager.use(*target) as servable:
-            if gzipped:
-                body = bodies.gunzip(body, self._options.max_message_bytes)
             document = json_requests.parse_body(body)
             signature = document.get("signature_name", "")
             if verb == "predict":

@@ -1,6 +1,7 @@
-"""The HTTP side of a server: routes of the REST API, metrics, health and the inspector.
+"""The HTTP side of a server: routes of the REST APIs, metrics, health and the inspector.
 
-Not here: the REST API itself (`rest_api.py`), the pages (`pages.py`), access (`access.py`).
+Not here: the REST APIs themselves (`rest_api.py`, `v2_rest.py`), the pages (`pages.py`), access
+(`access.py`).
 """
 
 from typing import Any
@@ -16,6 +17,7 @@ from jem_tf.server import access, configuration, metrics, pages
 from jem_tf.server.flags import Options
 from jem_tf.server.rest_api import RestApi
 from jem_tf.server.service import Service
+from jem_tf.server.v2_rest import RestV2
 from jem_tf.server.workers import Workers
 
 
@@ -28,6 +30,7 @@ def make_app(service: Service, workers: Workers, options: Options) -> Starlette:
     """
     metrics_path = configuration.read_metrics_path(options)
     api: Any = RestApi(service, workers, options)
+    v2: Any = RestV2(service, workers, options)
 
     async def get_health(_: Request) -> Response:
         ready = service.manager.ready
@@ -42,7 +45,7 @@ def make_app(service: Service, workers: Workers, options: Options) -> Starlette:
         routes.append(Route(metrics_path, get_metrics))
     if options.inspector:
         routes += pages.Inspector(service.manager, metrics_path).routes()
-    routes.append(Route("/{path:path}", api))
+    routes += [Route("/v2", v2), Route("/v2/{path:path}", v2), Route("/{path:path}", api)]
     return Starlette(routes=routes, middleware=_middleware(options))
 
 
