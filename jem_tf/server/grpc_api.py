@@ -12,11 +12,10 @@ from typing import Any
 import grpc
 from google.protobuf import message_factory
 from google.protobuf.message import DecodeError
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 from tensorflow_serving.apis import model_service_pb2, prediction_service_pb2
 
-from jem_tf.server import access, configuration, limits, message_size, v2_grpc, v2_protos
+from jem_tf.server import access, configuration, health, limits, message_size, v2_grpc, v2_protos
 from jem_tf.server.errors import RequestError, invalid
 from jem_tf.server.flags import Options
 from jem_tf.server.grpc_timeout import MessageTimeout
@@ -25,8 +24,6 @@ from jem_tf.server.sockets import format_address
 from jem_tf.server.workers import Workers
 
 log = logging.getLogger("jem_tf.server")
-HEALTH_SECONDS = 1.0  # between two looks at the models, for clients that watch the health
-MAX_WATCHERS = 256  # streams of `Health.Watch`
 
 
 class GrpcServer:
@@ -50,12 +47,10 @@ class GrpcServer:
         max_waiting = 4 * options.max_concurrent_requests
         self._server = grpc.aio.server(
             options=_channel_options(options),
-            interceptors=[
-                *([access.TokenInterceptor(token)] if token else []),
-                MessageTimeout(options.body_timeout_seconds or None, max_waiting),
-            ],
-            maximum_concurrent_rpcs=2 * max_waiting + MAX_WATCHERS,
+            interceptors=[access.TokenInterceptor(token)] if token else [],
+            maximum_concurrent_rpcs=2 * max_waiting + health.MAX_WATCHERS,
         )
+        self._timeout = MessageTimeout(options.body_timeout_seconds or None, max_waiting)
         predictions = {
             "Predict": service.predict,
             "Classify": service.classify,
@@ -68,10 +63,10 @@ class GrpcServer:
         self._add(model_service_pb2.DESCRIPTOR, "ModelService", models)
         reflected = tuple(self._names)  # V2 is not in the pool that reflection describes
         self._add(v2_protos.DESCRIPTOR, v2_protos.SERVICE, v2_grpc.methods(service))
-        self._health = _Health(self._names, lambda: service.manager.ready)
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        self._health = health.Health(self._names, lambda: service.manager.ready)
+        self._add_handlers(health.NAME, self._health.handlers())
         if options.enable_grpc_reflection:
-            names = (*reflected, health.SERVICE_NAME, reflection.SERVICE_NAME)
+            names = (*reflected, health.NAME, reflection.SERVICE_NAME)
             reflection.enable_server_reflection(names, self._server)
         self._listen(format_address(options.host, options.port))
         await self._server.start()
@@ -86,7 +81,11 @@ class GrpcServer:
             request_type = message_factory.GetMessageClass(service.methods_by_name[api].input_type)
             answer = partial(self._answer, api, method, request_type)
             handlers[api] = grpc.unary_unary_rpc_method_handler(partial(self._respond, answer))
-        handler = grpc.method_handlers_generic_handler(service.full_name, handlers)
+        self._add_handlers(service.full_name, handlers)
+
+    def _add_handlers(self, name: str, handlers: dict[str, Any]) -> None:
+        limited = {api: self._timeout.wrap(handler) for api, handler in handlers.items()}
+        handler = grpc.method_handlers_generic_handler(name, limited)
         self._server.add_generic_rpc_handlers((handler,))
 
     def _listen(self, address: str) -> None:
@@ -130,39 +129,6 @@ class GrpcServer:
         except Exception as error:
             log.exception("%s failed", api)
             raise RequestError("INTERNAL", f"{type(error).__name__} in {api}") from error
-
-
-class _Health(health.aio.HealthServicer):
-    """Health checks that say NOT_SERVING while a model has no available version."""
-
-    def __init__(self, names: list[str], is_ready: Callable[[], bool]):
-        super().__init__()
-        self._names, self._is_ready, self._num_watchers = names, is_ready, 0
-
-    async def watch_models(self) -> None:
-        while True:
-            await self._update()
-            await asyncio.sleep(HEALTH_SECONDS)
-
-    async def Check(self, request: Any, context: Any) -> Any:
-        await self._update()
-        return await super().Check(request, context)
-
-    async def Watch(self, request: Any, context: Any) -> None:
-        if self._num_watchers >= MAX_WATCHERS:
-            text = f"There are already {MAX_WATCHERS} watchers."
-            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, text)
-        self._num_watchers += 1
-        try:
-            await super().Watch(request, context)
-        finally:
-            self._num_watchers -= 1
-
-    async def _update(self) -> None:
-        response = health_pb2.HealthCheckResponse
-        status = response.SERVING if self._is_ready() else response.NOT_SERVING
-        for name in ("", *self._names):
-            await self.set(name, status)
 
 
 def _channel_options(options: Options) -> list[tuple[str, int]]:

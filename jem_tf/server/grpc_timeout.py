@@ -9,14 +9,14 @@ from typing import Any
 import grpc
 
 
-class MessageTimeout(grpc.aio.ServerInterceptor):
+class MessageTimeout:
     """Refuses calls whose message does not arrive in time.
 
-    If more than `max_waiting` calls wait, the one that has waited longest is refused. Methods
-    with a stream of requests are left as they are.
+    If more than `max_waiting` calls wait, the one that has waited longest is refused.
 
     ```python
-    grpc.aio.server(interceptors=[MessageTimeout(seconds=30.0, max_waiting=1024)])
+    timeout = MessageTimeout(seconds=30.0, max_waiting=1024)
+    timeout.wrap(grpc.unary_unary_rpc_method_handler(respond))
     ```
     """
 
@@ -24,14 +24,11 @@ class MessageTimeout(grpc.aio.ServerInterceptor):
         self._seconds, self._max_waiting = seconds, max_waiting
         self._waiting: dict[asyncio.Timeout, None] = {}  # the longest wait first
 
-    async def intercept_service(self, continuation: Any, details: Any) -> Any:
-        """Return the handler of a call, made to read the message itself."""
-        handler: Any = await continuation(details)
-        if handler is None or handler.request_streaming:
-            return handler
+    def wrap(self, handler: Any) -> Any:
+        """Return the handler of a method with one request, made to read the request itself."""
+        respond = handler.unary_stream if handler.response_streaming else handler.unary_unary
 
-        async def respond(_: Any, context: Any) -> Any:
-            respond = handler.unary_stream if handler.response_streaming else handler.unary_unary
+        async def read_and_respond(_: Any, context: Any) -> Any:
             return await respond(await self._read(context), context)
 
         make_handler = (
@@ -39,7 +36,9 @@ class MessageTimeout(grpc.aio.ServerInterceptor):
             if handler.response_streaming
             else grpc.stream_unary_rpc_method_handler
         )
-        return make_handler(respond, handler.request_deserializer, handler.response_serializer)
+        return make_handler(
+            read_and_respond, handler.request_deserializer, handler.response_serializer
+        )
 
     async def _read(self, context: Any) -> Any:
         timeout, message = asyncio.timeout(self._seconds), grpc.aio.EOF

@@ -4,6 +4,7 @@ Not here: reading requests from clients, for which no thread waits (`grpc_api.py
 """
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -46,21 +47,35 @@ class Workers:
             raise RequestError("RESOURCE_EXHAUSTED", "Too many concurrent requests.")
         self._num_in_progress += 1
         loop = asyncio.get_running_loop()
-        work = loop.run_in_executor(self._threads, call.run, function, *arguments)
+        response: asyncio.Future[Any] = loop.create_future()
 
-        def finish(work: Any) -> None:
+        def work() -> None:
+            result, error = None, None
+            try:
+                result = call.run(function, *arguments)
+            except BaseException as failure:
+                error = failure
+            with contextlib.suppress(RuntimeError):  # the loop was closed
+                loop.call_soon_threadsafe(finish, result, error)
+
+        def finish(result: Any, error: BaseException | None) -> None:
             self._num_in_progress -= 1
             call.close()
-            work.cancelled() or work.exception()  # retrieved: asyncio does not log it as lost
+            if response.done():  # the client no longer waits
+                return
+            if error is None:
+                response.set_result(result)
+            else:
+                response.set_exception(error)
 
-        work.add_done_callback(finish)
+        self._threads.submit(work)
         try:
             async with asyncio.timeout(call.remaining):
-                return await asyncio.shield(work)
+                return await response
         except TimeoutError as error:
             raise RequestError("DEADLINE_EXCEEDED", "Deadline Exceeded") from error
         finally:
-            if not work.done():
+            if response.cancelled():
                 call.cancel()
 
     def shutdown(self) -> None:
