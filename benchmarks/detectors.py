@@ -4,8 +4,8 @@
         --ood mnist DIR/textures noise constant interpolations
 
 The library is pytorch-ood (`pip install jem_tf[ood]`). It gets the logits and the features before
-the last layer as arrays: MSP, energy, Mahalanobis, KNN and ViM. ODIN is missing: it needs the
-network itself in PyTorch. The table is AUROC.
+the last layer as arrays: MSP, energy, Mahalanobis, KNN and ViM. ODIN gets a PyTorch module that
+asks the network for logits and gradients. The table is AUROC.
 """
 
 import argparse
@@ -15,17 +15,22 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 from unittest.mock import MagicMock
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import numpy as np
+import tensorflow as tf
 
 import jem_tf
 from jem_tf.data import ood_sets
 from jem_tf.evaluation.measures.detection import detection
 from jem_tf.model.detecting import MAX_REFERENCE
 from jem_tf.training import run_directory
+
+if TYPE_CHECKING:
+    import torch
 
 SETS = ("noise", "constant", "interpolations")
 
@@ -98,7 +103,7 @@ def library_scores(model: jem_tf.JEM, reference: tuple[np.ndarray, np.ndarray]) 
         parts += (".datasets", ".datasets.folder", ".datasets.utils", ".utils", ".io")
         sys.modules.update({f"torchvision{part}": MagicMock() for part in parts})
     import torch
-    from pytorch_ood.detector import KNN, EnergyBased, Mahalanobis, MaxSoftmax, ViM
+    from pytorch_ood.detector import KNN, ODIN, EnergyBased, Mahalanobis, MaxSoftmax, ViM
 
     size = model.backbone.layers[-1].weights[0].shape[0]  # of the features before the last layer
 
@@ -117,13 +122,50 @@ def library_scores(model: jem_tf.JEM, reference: tuple[np.ndarray, np.ndarray]) 
         "ViM": ViM(None, d=min(64, size // 2), w=kernel.T, b=bias).fit_features(z, labels),
     }
 
+    odin = ODIN(torch_module(model), norm_std=[0.5])  # its step is for inputs from 0 to 1
+
     def score(x: np.ndarray) -> dict[str, np.ndarray]:
         z, f = features(x), logits(x)
         outliers = {"MSP": MaxSoftmax.score(f), "energy": EnergyBased.score(f)}
         outliers |= {name: detector.predict_features(z) for name, detector in fitted.items()}
+        parts = torch.from_numpy(x).split(256)
+        outliers["ODIN"] = torch.cat([odin.predict(part) for part in parts])
         return {f"pytorch-ood {name}": -np.asarray(values) for name, values in outliers.items()}
 
     return score
+
+
+def torch_module(model: jem_tf.JEM) -> "torch.nn.Module":
+    """The network as a PyTorch module with gradients with respect to its input."""
+    import torch
+
+    @tf.function(reduce_retracing=True)
+    def forward(x: tf.Tensor) -> tf.Tensor:
+        return tf.cast(model.backbone(x, training=False), tf.float32)
+
+    @tf.function(reduce_retracing=True)
+    def backward(x: tf.Tensor, gradient: tf.Tensor) -> tf.Tensor:
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            logits = forward(x)
+        return tape.gradient(logits, x, gradient)
+
+    class Logits(torch.autograd.Function):
+        @staticmethod
+        def forward(context, x):
+            context.save_for_backward(x)
+            return torch.from_numpy(forward(x.detach().numpy()).numpy())
+
+        @staticmethod
+        def backward(context, gradient):
+            (x,) = context.saved_tensors
+            return torch.from_numpy(backward(x.detach().numpy(), gradient.numpy()).numpy())
+
+    class Network(torch.nn.Module):
+        def forward(self, x):
+            return Logits.apply(x)
+
+    return Network()
 
 
 if __name__ == "__main__":
