@@ -10,6 +10,7 @@ import keras
 import tensorflow as tf
 
 from jem_tf._tf import distribution
+from jem_tf._tf.errors import short_errors
 
 # Keras exports no name for the class of models made by `keras.Model(inputs, outputs)`.
 Functional = keras.src.models.Functional
@@ -87,6 +88,16 @@ class TrainableModel(keras.Model):
                 "JEM has its own loss, -log p(x, y): leave `loss` out of `compile`. "
                 f"Received: loss={self.loss!r}"
             )
+
+    def fit(self, *args: Any, **kwargs: Any) -> keras.callbacks.History:
+        """As `keras.Model.fit`; wrong labels are a `ValueError` of one line."""
+        with short_errors():
+            return super().fit(*args, **kwargs)
+
+    def evaluate(self, *args: Any, **kwargs: Any) -> Any:
+        """As `keras.Model.evaluate`; wrong labels are a `ValueError` of one line."""
+        with short_errors():
+            return super().evaluate(*args, **kwargs)
 
     @property
     def loss_tracker(self) -> keras.metrics.Mean:

@@ -5,8 +5,11 @@ import json
 import logging
 import sys
 from argparse import Namespace
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+BAD_FILE = ("INVALID_ARGUMENT", "RESOURCE_EXHAUSTED")  # codes that may be due to one file
 
 
 def serve(arguments: Namespace) -> None:
@@ -74,27 +77,46 @@ def load(arguments: Namespace) -> None:
 def predict(arguments: Namespace) -> None:
     from jem_tf.client import JEMClient
 
-    missing = [str(path) for path in arguments.images if not path.is_file()]
-    if missing:
-        raise ValueError(f"There is no file {', '.join(map(repr, missing))}.")
     names = ("version", "label", "timeout", "ca", "certificate", "key")
     options = {name: getattr(arguments, name) for name in names}
+    failed = 0
     with JEMClient(arguments.address, arguments.model, **options) as client:
-        answers = client.predict_images(arguments.images)
-    for i, path in enumerate(arguments.images):
-        row: dict[str, Any] = {
-            "image": str(path),
+        for row in _answers(client, arguments.images):
+            failed += "error" in row
+            if arguments.json:
+                print(json.dumps(row))
+            elif "error" in row:
+                print(f"{row['image']}: {row['error']}", file=sys.stderr)
+            else:
+                verdict = "not like" if row["is_ood"] else "like"
+                print(
+                    f"{row['image']}: {row['class']} ({100 * row['probability']:.1f} %), energy "
+                    f"{row['energy']:.2f}, {verdict} the training data (score "
+                    f"{row['ood_score']:.3g})"
+                )
+    if failed:
+        raise ValueError(f"{failed} of {len(arguments.images)} images have no answer.")
+
+
+def _answers(client: Any, images: list[Path]) -> Iterator[dict[str, Any]]:
+    """A row for each of `images`; if the server refuses some, only these have an error."""
+    try:
+        answers = client.predict_images(images)
+    except OSError as error:  # of the file system, or `ServingError`
+        if getattr(error, "code", BAD_FILE[0]) not in BAD_FILE:
+            raise
+        if len(images) == 1:
+            yield {"image": str(images[0]), "error": str(error)}
+            return
+        for image in images:
+            yield from _answers(client, [image])
+        return
+    for i, image in enumerate(images):
+        yield {
+            "image": str(image),
             "class": str(answers.class_name[i]),
             "probability": float(answers.probabilities[i].max()),
             "energy": float(answers.energy[i]),
             "ood_score": float(answers.ood_score[i]),
             "is_ood": bool(answers.is_ood[i]),
         }
-        if arguments.json:
-            print(json.dumps(row))
-            continue
-        verdict = "not like the training data" if row["is_ood"] else "like the training data"
-        print(
-            f"{path}: {row['class']} ({100 * row['probability']:.1f} %), energy "
-            f"{row['energy']:.2f}, {verdict} (score {row['ood_score']:.3g})"
-        )

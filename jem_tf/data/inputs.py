@@ -5,7 +5,6 @@ Not here: loading data sets (`sources.py`).
 
 import itertools
 import math
-import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -14,14 +13,14 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from jem_tf.data.labels import check_labels
+
 NUM_ROWS = 10_000  # rows kept to fit chain starts, about; the range is that of all rows
 MAX_BATCHES = 64  # batches of a stream that `fit` reads by itself
 MAX_BYTES = 2**28  # of the rows kept, and of the batches read
-
-_ONE_HOT = "One-hot labels must have {} columns, one for each class. Received: labels of shape {}"
-_INTEGERS = (
-    "Labels must be integers [batch], with -1 for unlabelled rows, or one-hot [batch, classes]. "
-    "Received: dtype {}, shape {}"
+SEVERAL_INPUTS = (
+    "JEM takes one input tensor. Concatenate the inputs, and split them in the first layer of the "
+    "model. Received: {}"
 )
 
 
@@ -33,10 +32,13 @@ class Summary:
     y: np.ndarray | None
     bounds: tuple[np.ndarray, np.ndarray]
     batch: int
+    unscaled: str | None = None  # a warning about the range, if there is reason for one
 
 
 def is_stream(data: Any) -> bool:
     """Whether `data` yields batches itself, instead of being an array of rows."""
+    if isinstance(data, dict):
+        raise ValueError(SEVERAL_INPUTS.format(f"a dict of {', '.join(map(str, data))}"))
     return not hasattr(data, "shape") and not isinstance(data, (list, tuple, np.ndarray))
 
 
@@ -44,6 +46,7 @@ def batches_of(x: Any, y: Any, batch_size: int) -> Iterator[tuple[Any, Any]]:
     """`(x, y)` batches of arrays, a `tf.data.Dataset`, a `PyDataset` or any iterable."""
     if isinstance(x, tf.data.Dataset) and int(x.cardinality()) == tf.data.INFINITE_CARDINALITY:
         raise ValueError("The data set is infinite: pass `data.take(batches)`.")
+    check_batched(x)
     if not is_stream(x):
         for begin in range(0, len(x), batch_size):
             rows = slice(begin, begin + batch_size)
@@ -52,6 +55,19 @@ def batches_of(x: Any, y: Any, batch_size: int) -> Iterator[tuple[Any, Any]]:
     items = (x[i] for i in range(len(x))) if isinstance(x, keras.utils.PyDataset) else iter(x)
     for item in items:
         yield unpack(item)[:2]
+
+
+def check_batched(x: Any) -> None:
+    """Raise `ValueError` for a `tf.data.Dataset` of single rows."""
+    if not isinstance(x, tf.data.Dataset):
+        return
+    rows, labels, _ = unpack(x.element_spec)
+    shape = getattr(rows, "shape", None)
+    if (shape is not None and shape.rank == 0) or getattr(labels, "shape", (0,)) == ():
+        raise ValueError(
+            "The data set yields single rows: `.batch()` it, such as data.batch(32). "
+            f"Received: elements {x.element_spec}"
+        )
 
 
 def as_pair(data: Any) -> tuple[Any, Any]:
@@ -97,10 +113,10 @@ def summarise(batches: Iterable[tuple[Any, Any]], classes: int) -> Summary:
             kept, count, stride = [(rows, labels)], len(labels), 2 * stride
     if low is None or high is None:
         raise ValueError("The data set is empty: there is no row to learn from.")
-    _warn_if_unscaled(dtype, low, high, kept[0][0])
+    unscaled = _unscaled(dtype, low, high, kept[0][0])
     rows, labels = (np.concatenate(part) for part in zip(*kept))
     bounds = low.astype(np.float32), high.astype(np.float32)
-    return Summary(rows, labels if (labels >= 0).any() else None, bounds, batch)
+    return Summary(rows, labels if (labels >= 0).any() else None, bounds, batch, unscaled)
 
 
 def check_rows(x: np.ndarray, first_row: int = 0) -> None:
@@ -128,26 +144,6 @@ def check_shape(shape: tuple[Any, ...], expected: tuple[Any, ...]) -> None:
         )
 
 
-def check_labels(y: np.ndarray, classes: int, first_row: int = 0) -> np.ndarray:
-    """Return `y` as integers `[batch]`, -1 for unlabelled rows; raise `ValueError` if it is not."""
-    if y.ndim == 2 and y.shape[1] == 1:
-        y = y[:, 0]
-    if y.ndim == 2:
-        if y.shape[1] != classes:
-            raise ValueError(_ONE_HOT.format(classes, y.shape))
-        return np.where(y.sum(1) > 0, y.argmax(1), -1)
-    if y.ndim != 1 or y.dtype.kind not in "iu":
-        raise ValueError(_INTEGERS.format(y.dtype, y.shape))
-    invalid = (y < -1) | (y >= classes)
-    if invalid.any():
-        bad = int(np.flatnonzero(invalid)[0])
-        raise ValueError(
-            f"Labels must be between 0 and {classes - 1}, or -1 for unlabelled rows. "
-            f"Received: {y[bad]} in row {first_row + bad}"
-        )
-    return y.astype(np.int64)
-
-
 def look_ahead(x: Any, batches: int) -> tuple[Iterator[tuple[Any, Any]], Any]:
     """Return the first `batches` of the stream `x`, fewer if they are large, and `x` itself.
 
@@ -168,27 +164,6 @@ def look_ahead(x: Any, batches: int) -> tuple[Iterator[tuple[Any, Any]], Any]:
     return (unpack(item)[:2] for item in items), restarted
 
 
-def targets_of(y: tf.Tensor | None, classes: int) -> tuple[tf.Tensor, tf.Tensor]:
-    """Labels without an extra axis, and as probabilities `[batch, classes]`, in the graph."""
-    if y is None:
-        raise ValueError("JEM needs labels `y`; mark unlabelled rows with -1. Received: y=None")
-    if len(y.shape) == 2 and y.shape[1] == 1:
-        y = y[:, 0]
-    if len(y.shape) == 2:
-        if y.shape[1] != classes:
-            raise ValueError(_ONE_HOT.format(classes, y.shape))
-        return y, tf.maximum(tf.cast(y, tf.float32), 0.0)
-    if len(y.shape) != 1 or not y.dtype.is_integer:
-        raise ValueError(_INTEGERS.format(y.dtype.name, y.shape))
-    message = f"Labels must be between 0 and {classes - 1}, or -1 for unlabelled rows."
-    bounds = [
-        tf.debugging.assert_greater_equal(y, tf.cast(-1, y.dtype), message),
-        tf.debugging.assert_less(y, tf.cast(classes, y.dtype), message),
-    ]
-    with tf.control_dependencies([check for check in bounds if check is not None]):
-        return y, tf.one_hot(y, classes)
-
-
 def batches_per_epoch(
     x: Any, batch_size: int, steps_per_epoch: int | None, validation_split: float
 ) -> int | None:
@@ -203,13 +178,13 @@ def batches_per_epoch(
     return len(x) if hasattr(x, "__len__") else None
 
 
-def _warn_if_unscaled(dtype: Any, low: np.ndarray, high: np.ndarray, rows: np.ndarray) -> None:
+def _unscaled(dtype: Any, low: np.ndarray, high: np.ndarray, rows: np.ndarray) -> str | None:
+    """What is wrong with inputs that look like 8-bit images; None if they do not."""
     bottom, top = float(low.min()), float(high.max())
     eight_bit = rows.ndim > 2 and bottom >= 0 and 128 <= top <= 255 and (rows % 1 == 0).all()
-    if dtype == np.uint8 or eight_bit:
-        warnings.warn(
-            f"The inputs look like unscaled 8-bit images: range [{bottom:g}, {top:g}]. Chains "
-            "adapt to any range, but networks train best on inputs scaled to [-1, 1]: "
-            "use x / 127.5 - 1.",
-            stacklevel=4,
-        )
+    if dtype != np.uint8 and not eight_bit:
+        return None
+    return (
+        f"The inputs look like unscaled 8-bit images: range [{bottom:g}, {top:g}]. Chains adapt to "
+        "any range, but networks train best on inputs scaled to [-1, 1]: use x / 127.5 - 1."
+    )

@@ -9,6 +9,8 @@ import tensorflow as tf
 
 from jem_tf._tf import private
 from jem_tf.checks import are_probabilities
+from jem_tf.data import inputs
+from jem_tf.model.classifiers import SOFTMAX, first_layer
 
 
 def check_backbone(backbone: Any) -> None:
@@ -17,17 +19,41 @@ def check_backbone(backbone: Any) -> None:
         raise TypeError(
             f"`backbone` must be a keras.Model that returns logits. Received: {type(backbone)}"
         )
+    _check_inputs(backbone)
     last = _last_layer(backbone)
     activation = getattr(last, "activation", None)
-    if isinstance(last, keras.layers.Softmax) or activation in (
-        keras.activations.softmax,
-        keras.activations.log_softmax,
-        keras.activations.sigmoid,
-    ):
+    if activation is keras.activations.sigmoid:
+        one_unit = getattr(last, "units", None) == 1
+        remedy = (
+            "use Dense(2) without activation, and labels 0 and 1."
+            if one_unit
+            else ("remove that activation, and give each row one class.")
+        )
+        raise ValueError(
+            "`backbone` must end in logits of classes that exclude each other. Received: a "
+            f"backbone ending in sigmoid (layer {last.name!r}); {remedy}"
+        )
+    if isinstance(last, keras.layers.Softmax) or activation in SOFTMAX:
         raise ValueError(
             "`backbone` must end in logits: softmax hides the energy log-sum-exp of the logits. "
             f"Received: a backbone ending in {getattr(activation, '__name__', 'softmax')} "
-            f"(layer {last.name!r}); remove that activation."
+            f"(layer {last.name!r}); JEM.from_classifier(backbone) takes it off."
+        )
+
+
+def _check_inputs(backbone: keras.Model) -> None:
+    """Raise unless `backbone` takes one tensor of real numbers."""
+    tensors = backbone.inputs if private.is_layer_graph(backbone) and backbone.built else []
+    if len(tensors) > 1:
+        shapes = ", ".join(f"{tensor.name} {tuple(tensor.shape)}" for tensor in tensors)
+        raise ValueError(inputs.SEVERAL_INPUTS.format(f"a backbone with inputs {shapes}"))
+    first = first_layer(backbone)
+    kinds = [str(tensor.dtype) for tensor in tensors if "float" not in str(tensor.dtype)]
+    if kinds or isinstance(first, keras.layers.Embedding):
+        raise ValueError(
+            "`backbone` must take real numbers, as noise, chains and gradients change its inputs. "
+            f"Received: inputs of {kinds[0] if kinds else 'an Embedding'} (layer {first.name!r}). "
+            "Use JEM(head, encoder=encoder), where the encoder ends in a vector."
         )
 
 
@@ -35,8 +61,8 @@ def check_output_shape(shape: Any) -> None:
     """Raise unless `shape` is `[batch, classes]` with at least two classes."""
     if not isinstance(shape, tuple) or len(shape) != 2 or shape[1] is None or shape[1] < 2:
         raise ValueError(
-            "`backbone` must return logits of shape [batch, classes] with at least 2 classes. "
-            f"Received: output shape {shape}"
+            "`backbone` must return logits of shape [batch, classes] with at least 2 classes, such "
+            f"as Dense(2) for yes and no. Received: output shape {shape}"
         )
 
 

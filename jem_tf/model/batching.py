@@ -4,15 +4,24 @@ Inside a `tf.function` the same functions take and return tensors, so that signa
 exported from them.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from jem_tf.checks import check_positive_integer
+from jem_tf.data.inputs import is_stream
 
 BATCH_SIZE = 256
+
+
+def _split(x: Any, batch_size: int) -> Iterator[Any]:
+    """Rows of an array, or of each array that a stream yields, at most `batch_size` at a time."""
+    for part in x if is_stream(x) else [x]:
+        rows = part if hasattr(part, "shape") else np.asarray(part)
+        for begin in range(0, max(len(rows), 1), batch_size):
+            yield rows[begin : begin + batch_size]
 
 
 class BatchedCalls:
@@ -41,12 +50,11 @@ class BatchedCalls:
         if not tf.executing_eagerly():
             return function(x, labels, None if seed is None else tf.constant([seed, 0]))
         check_positive_integer("batch_size", batch_size)
-        x = x if hasattr(x, "shape") else np.asarray(x)
-        outputs = []
-        for index, begin in enumerate(range(0, max(len(x), 1), batch_size)):
-            rows = slice(begin, begin + batch_size)
-            arguments = [tf.cast(np.asarray(x[rows]), tf.float32)]
-            arguments += [] if labels is None else [tf.constant(labels[rows])]
+        outputs, begin = [], 0
+        for index, rows in enumerate(_split(x, batch_size)):
+            arguments = [tf.cast(np.asarray(rows), tf.float32)]
+            arguments += [] if labels is None else [tf.constant(labels[begin : begin + len(rows)])]
+            begin += len(rows)
             arguments += [] if seed is None else [tf.constant([seed, index])]
             traced = self._trace(name, function, arguments, labels is not None, seed is not None)
             outputs.append(traced(*arguments).numpy())

@@ -48,6 +48,12 @@ def first_layer(model: keras.Model) -> Any:
     return None
 
 
+def rescales(model: keras.Model) -> bool:
+    """Whether `model` begins by scaling its inputs."""
+    kinds = (keras.layers.Rescaling, keras.layers.Normalization)
+    return isinstance(first_layer(model), kinds)
+
+
 def expected_pixels(model: keras.Model) -> tuple[float, float] | None:
     """(0, 255) for a model that begins by rescaling 8-bit images; None if it does not say."""
     layer = first_layer(model)

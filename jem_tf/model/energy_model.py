@@ -16,7 +16,7 @@ from jem_tf import energy as maths
 from jem_tf._tf import cores, private
 from jem_tf._tf.state import State
 from jem_tf.checks import check_positive_integer
-from jem_tf.data.inputs import check_shape
+from jem_tf.data import inputs
 from jem_tf.detection.detector import FUSED, Detector
 from jem_tf.model import detecting
 from jem_tf.model.backbone import call_allowing_empty, check_backbone, check_output_shape
@@ -225,10 +225,13 @@ class EnergyModel(private.TrainableModel):
             raise ValueError(f"{what} needs a fitted detector: call `fit_detector` first.")
 
     def _rows(self, x: Any) -> Any:
-        """`x`, checked if it is an array."""
-        if tf.executing_eagerly():
-            x = x if hasattr(x, "shape") else np.asarray(x)
-            check_shape(x.shape[1:], self.example_shape if self.built else x.shape[1:])
+        """`x`, checked; of batches `(x, y)` only x."""
+        if not tf.executing_eagerly():
+            return x
+        if inputs.is_stream(x):
+            return (self._rows(rows) for rows, _ in inputs.batches_of(x, None, BATCH_SIZE))
+        x = x if hasattr(x, "shape") else np.asarray(x)
+        inputs.check_shape(x.shape[1:], self.example_shape if self.built else x.shape[1:])
         return x
 
     def _labels(self, label: Any, n: int, name: str = "label") -> np.ndarray:

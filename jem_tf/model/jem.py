@@ -16,6 +16,7 @@ from jem_tf._tf import private, winograd
 from jem_tf._tf.randomness import fold_in
 from jem_tf.checks import check_not_negative
 from jem_tf.data import inputs
+from jem_tf.data.labels import as_integers, targets_of
 from jem_tf.detection.detector import Detector
 from jem_tf.model import fitting
 from jem_tf.model.backbone import depends_on_training
@@ -172,9 +173,11 @@ class JEM(EnergyModel):
     ) -> keras.callbacks.History:
         """As `keras.Model.fit`; first checks the data, adapts to it and fills the buffer."""
         self.check_compiled()
-        x, shares = fitting.before_fit(self, x, y, batch_size or 32, epochs, kwargs)
-        history = super().fit(x, y, batch_size, epochs, **kwargs)
-        fitting.warn_if_unhealthy(self, shares)
+        split, steps = kwargs.get("validation_split", 0.0), kwargs.get("steps_per_epoch")
+        rows = fitting.batch_size_of(x, batch_size, steps, split)
+        x, summary = fitting.before_fit(self, x, y, rows, epochs, kwargs)
+        history = super().fit(x, as_integers(y), batch_size, epochs, **kwargs)
+        fitting.warn_if_unhealthy(self, summary)
         if not self.objective.uses_chains and self.sampler.tunes:  # nothing has tuned it
             fitting.choose_step_size(self)
         return history
@@ -227,7 +230,7 @@ class JEM(EnergyModel):
     def _unpack(self, data: Any) -> Batch:
         x, y, weight = inputs.unpack(data)
         x = tf.cast(x, tf.float32)
-        y, targets = inputs.targets_of(y, self.num_classes)
+        y, targets = targets_of(y, self.num_classes)
         labelled = tf.cast(tf.reduce_sum(targets, axis=-1) > 0, tf.float32)
         weight = tf.ones_like(labelled) if weight is None else tf.cast(weight, tf.float32)
         return Batch(x, y, targets, labelled, tf.reshape(weight, [-1]))

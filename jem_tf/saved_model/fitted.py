@@ -17,6 +17,7 @@ from jem_tf.detection.calibration import (
     reliability,
 )
 from jem_tf.detection.conformal import TooFewRows
+from jem_tf.model.fitting import unlearned_density
 
 MAX_EXAMPLES = 20
 
@@ -37,6 +38,8 @@ def fit_calibration(model: Any, data: Any, reference: Any = None) -> Calibration
     if data is None:
         return Calibration(detector=_describe(model))
     x, y = _labelled(model, data)
+    if model.objective.uses_chains and (problem := unlearned_density(model, x)) is not None:
+        warnings.warn(problem, stacklevel=3)
     fit_verdict(model, (x, y), reference)
     temperature = fit_temperature(model.predict(x, batch_size=256, verbose=0), y)
     first_of_class = np.unique(y, return_index=True)[1][:MAX_EXAMPLES]

@@ -166,8 +166,25 @@ def test_the_predict_command(addresses, tmp_path, capsys):
         assert main(["predict", str(file), *flags, "--json"]) == 0
         row = json.loads(capsys.readouterr().out)
         assert row["class"] in "01" and 0.5 <= row["probability"] <= 1
-    assert main(["predict", str(tmp_path / "no.png"), "--model", "small"]) == 2
-    assert "There is no file" in capsys.readouterr().err
+    assert main(["predict", str(file), "--model", "no", "--address", address]) == 2
+    assert "NOT_FOUND" in capsys.readouterr().err
+
+
+def test_a_bad_file_is_named_and_the_others_are_answered(addresses, tmp_path, capsys):
+    good, bad, missing = (tmp_path / name for name in ("good.png", "bad.png", "missing.png"))
+    good.write_bytes(tf.io.encode_png(np.full((4, 4, 1), 60, np.uint8)).numpy())
+    bad.write_bytes(b"\x89PNG no image")
+    for address in addresses.values():
+        flags = ["--model", "small", "--address", address]
+        files = [str(path) for path in (bad, good, missing)]
+        assert main(["predict", *files, *flags]) == 2
+        out, error = capsys.readouterr()
+        assert out.startswith(f"{good}: ") and out.count("\n") == 1
+        assert f"{bad}: " in error and f"{missing}: " in error
+        assert "2 of 3 images have no answer" in error
+    assert main(["predict", *files, *flags, "--json"]) == 2
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert ["error" in row for row in rows] == [True, False, True]
 
 
 def test_evaluate_measures_an_endpoint_over_rest(addresses, small, tmp_path, capsys):

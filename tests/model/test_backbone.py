@@ -28,7 +28,8 @@ def network(*layers):
             lambda: network(network(keras.layers.Dense(3, activation="softmax"))),
             "ending in softmax",
         ),
-        (lambda: network(keras.layers.Dense(1)), r"output shape \(None, 1\)"),
+        (lambda: network(keras.layers.Dense(1, activation="sigmoid")), r"sigmoid.*Dense\(2\)"),
+        (lambda: network(keras.layers.Dense(1)), r"Dense\(2\).*output shape \(None, 1\)"),
         (
             lambda: network(keras.layers.Dense(4), keras.layers.Reshape((2, 2))),
             r"output shape \(None, 2, 2\)",
@@ -38,6 +39,26 @@ def network(*layers):
 def test_backbones_that_do_not_end_in_logits_raise(backbone, message):
     with pytest.raises(ValueError, match=message):
         jem_tf.JEM(backbone())
+
+
+@pytest.mark.parametrize("objective", ["joint", "cross_entropy"])
+@pytest.mark.parametrize("dtype", ["int32", "float32"])
+def test_token_ids_raise_at_once_and_name_the_way_out(objective, dtype):
+    pooled = [keras.layers.GlobalAveragePooling1D(), keras.layers.Dense(2)]
+    layers = [keras.Input((7,), dtype=dtype), keras.layers.Embedding(50, 4), *pooled]
+    with pytest.raises(ValueError, match=r"real numbers.*JEM\(head, encoder=encoder\)"):
+        jem_tf.JEM(keras.Sequential(layers), objective=objective)
+
+
+def test_several_inputs_raise_in_words(make_model, blobs):
+    first, second = keras.Input((8,), name="first"), keras.Input((4,), name="second")
+    both = keras.layers.Concatenate()([first, second])
+    with pytest.raises(ValueError, match=r"one input tensor.*first \(None, 8\), second"):
+        jem_tf.JEM(keras.Model([first, second], keras.layers.Dense(2)(both)))
+    x, y = blobs
+    for data in ({"a": x, "b": x}, tf.data.Dataset.from_tensor_slices(((x, x), y)).batch(50)):
+        with pytest.raises(ValueError, match="one input tensor"):
+            make_model().fit(data, y if isinstance(data, dict) else None, verbose=0)
 
 
 def test_a_backbone_must_be_a_model():

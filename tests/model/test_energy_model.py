@@ -22,6 +22,17 @@ def test_energies_are_those_of_the_logits_in_batches_of_any_size(model, blobs, n
     np.testing.assert_allclose(in_batches, at_once, rtol=1e-4, atol=1e-6)
 
 
+def test_batches_give_the_same_answers_as_arrays(model, blobs):
+    x, y = blobs
+    rows = tf.data.Dataset.from_tensor_slices((x, y))
+    for stream in (rows.batch(70), iter([(x[:40], y[:40]), (x[40:], y[40:])])):
+        np.testing.assert_allclose(model.energy(stream, batch_size=64), model.energy(x), rtol=1e-4)
+    scores = model.ood_score(rows.map(lambda x, _: x).batch(300), "gradient_norm")
+    np.testing.assert_allclose(scores, model.ood_score(x, "gradient_norm"), rtol=1e-4)
+    with pytest.raises(ValueError, match=r"`\.batch\(\)` it"):
+        model.energy(rows)
+
+
 def test_scores_are_those_of_the_logits_and_of_finite_differences(model, blobs):
     x = blobs[0][:20]
     logits = model.predict(x, verbose=0)

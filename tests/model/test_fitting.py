@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 import jem_tf
+from jem_tf.model import fitting
 
 LOGS = {"loss", "classification_loss", "generative_loss", "energy_data", "energy_samples"}
 
@@ -35,6 +36,7 @@ class Sequence(keras.utils.PyDataset):
 FORMS = {
     "float64": lambda x, y: {"x": x.astype("float64"), "y": y},
     "one_hot": lambda x, y: {"x": x, "y": keras.utils.to_categorical(y, 3)},
+    "float labels": lambda x, y: {"x": x, "y": y.astype(np.float32)},
     "column": lambda x, y: {"x": x, "y": y[:, None].astype(np.int32)},
     "tf_data": lambda x, y: {"x": batches(x, y)},
     "generator": lambda x, y: {"x": generator(x, y), "steps_per_epoch": 6},
@@ -154,7 +156,8 @@ def nan_at(x, row):
     [
         (lambda x, y: (nan_at(x, 17), y), "nan in row 17"),
         (lambda x, y: (np.where(np.arange(300)[:, None] == 299, np.inf, x), y), "inf in row 299"),
-        (lambda x, y: (x, y.astype(np.float32)), "dtype float32"),
+        (lambda x, y: (x, y + 0.5), "integers.*0.5 in row 0"),
+        (lambda x, y: (x, np.ones((300, 3))), "sum to 1.*row 0"),
         (lambda x, y: (x, np.where(np.arange(300) == 40, 3, y)), "3 in row 40"),
         (lambda x, y: (x, y - 2), "-2 in row 0"),
         (lambda x, y: (x, keras.utils.to_categorical(y, 5)), "3 columns"),
@@ -163,7 +166,19 @@ def nan_at(x, row):
         (lambda x, y: (x.astype(str), y), "numbers"),
         (lambda x, y: (x, None), "y=None"),
     ],
-    ids=["nan", "inf", "float", "high", "low", "columns", "empty", "rank", "text", "none"],
+    ids=[
+        "nan",
+        "inf",
+        "fraction",
+        "multi-label",
+        "high",
+        "low",
+        "columns",
+        "empty",
+        "rank",
+        "text",
+        "none",
+    ],
 )
 def test_errors_quote_wrong_data(change, message, make_model, blobs):
     with pytest.raises(ValueError, match=message):
@@ -189,8 +204,58 @@ def test_a_wrong_label_late_in_a_stream_stops_training(make_model, blobs):
     x, y = np.tile(blobs[0], (3, 1)), np.tile(blobs[1], 3)
     y[-1] = 7
     stream = tf.data.Dataset.from_tensor_slices((x, y)).batch(10)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="between 0 and 2"):
+    with pytest.raises(ValueError, match=r"between 0 and 2.*Received: 7$"):
         make_model().fit(stream, shuffle=False, verbose=0)
+
+
+@pytest.mark.parametrize("form", [lambda x, y: (x, y), batches], ids=["arrays", "tf.data"])
+def test_wrong_validation_labels_raise_before_training(form, make_model, blobs):
+    x, y = blobs
+    model = make_model()
+    with pytest.raises(ValueError, match=r"validation_data.*between 0 and 2.*5 in row 0$"):
+        model.fit(x, y, validation_data=form(x, y + 5), verbose=0)
+    assert model.progress.number("step") == 0
+
+
+def test_weights_of_zero_raise(make_model, blobs):
+    with pytest.raises(ValueError, match="All 300 sample weights are 0"):
+        make_model().fit(*blobs, sample_weight=np.zeros(300), verbose=0)
+
+
+def test_single_rows_of_a_data_set_raise(make_model, blobs):
+    with pytest.raises(ValueError, match=r"`\.batch\(\)` it"):
+        make_model().fit(tf.data.Dataset.from_tensor_slices(blobs), verbose=0)
+
+
+def test_steps_without_a_batch_size_split_all_rows(make_model, blobs):
+    model = make_model()
+    model.compile("adam", run_eagerly=True)
+    model.fit(*blobs, steps_per_epoch=2, verbose=0)
+    assert model.progress.number("step") == 2 and len(model.stored_chains()) >= 150
+
+
+def test_networks_that_rescale_get_no_warning_of_unscaled_images(recwarn):
+    x = np.random.default_rng(0).integers(0, 256, (20, 4, 4, 1)).astype(np.uint8)
+    for first in ([], [keras.layers.Rescaling(1 / 255)], [keras.layers.Normalization()]):
+        ends = [keras.layers.Flatten(), keras.layers.Dense(2)]
+        jem_tf.JEM(keras.Sequential([keras.Input((4, 4, 1)), *first, *ends])).adapt(x)
+    assert len([w for w in recwarn if "unscaled" in str(w.message)]) == 1
+
+
+def test_a_density_below_that_of_noise_is_reported(make_model, blobs):
+    x, _ = blobs
+    model = make_model()
+    model.adapt(x)
+    logits = {"data": 0.0, "noise": 5.0}  # of inputs near a row of data, and of others
+
+    def density(inputs):
+        near = tf.reduce_min(tf.norm(inputs[:, None] - x[None], axis=-1), axis=1) < 0.1
+        return tf.where(near, logits["data"], logits["noise"])[:, None] * tf.ones(3)
+
+    model.logits = density
+    assert "(AUROC 0." in fitting.unlearned_density(model, x)
+    logits["data"] = 9.0
+    assert fitting.unlearned_density(model, x) is None
 
 
 def test_a_loss_in_compile_raises(make_model, blobs):

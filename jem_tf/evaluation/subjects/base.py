@@ -13,6 +13,7 @@ from scipy.special import logsumexp, softmax
 
 from jem_tf import energy
 from jem_tf.data import inputs
+from jem_tf.data.labels import check_labels
 from jem_tf.detection.detector import FUSED
 from jem_tf.evaluation.progress import bar
 
@@ -88,7 +89,7 @@ class Subject(ABC):
             if labelled:
                 if labels is None:
                     raise ValueError("The test rows have no labels.")
-                outputs["y"] = inputs.check_labels(np.asarray(labels), self.num_classes)
+                outputs["y"] = check_labels(np.asarray(labels), self.num_classes)
             for key, value in outputs.items():
                 parts.setdefault(key, []).append(np.asarray(value))
         joined = {key: np.concatenate(values) for key, values in parts.items()}
