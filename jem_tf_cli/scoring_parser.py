@@ -39,8 +39,8 @@ def add_score(commands: Commands) -> None:
     parser.add_argument(
         "--part-rows",
         type=positive_integer,
-        default=10_000,
-        help="rows that are written at a time, and a task of a worker (default: 10000)",
+        default=10_240,
+        help="rows that are written at a time, and a task of a worker (default: 10240)",
     )
     parser.add_argument(
         "--engine",

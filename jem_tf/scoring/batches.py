@@ -90,7 +90,12 @@ def _prepare_files(batch: RowBatch) -> list[bytes]:
 
 def _prepare_array(batch: RowBatch, scorer: Scorer) -> np.ndarray:
     x = np.asarray(batch.x)
-    if x.dtype == np.uint8 and x.ndim == 4 and scorer.pixel_range is not None:
+    if x.dtype == np.uint8 and x.ndim == 4:
+        if scorer.pixel_range is None:
+            raise ValueError(
+                "The rows are 8-bit images, and the model does not say which values black and "
+                "white pixels have: score image files, or scaled float32 arrays."
+            )
         low, high = scorer.pixel_range
         x = low + x * np.float32((high - low) / 255.0)
     x = x.astype(np.float32, copy=False)

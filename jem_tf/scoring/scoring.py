@@ -73,7 +73,7 @@ def score(
     columns: Sequence[str] | None = None,
     data_dir: str | None = None,
     batch_size: int = 256,
-    part_rows: int = 10_000,
+    part_rows: int = 10_240,
     engine: str = "local",
     workers: int = 2,
     address: str | None = None,

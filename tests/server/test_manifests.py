@@ -57,7 +57,10 @@ def kubernetes_flags():
 def parse(words):
     """Parse a command line; TF Serving's flags have underscores, those of the parser dashes."""
     pairs = (word.partition("=") for word in words)
-    argv = [name.replace("_", "-") + equals + value for name, equals, value in pairs]
+    argv = [
+        (name.replace("_", "-") if name.startswith("--") else name) + equals + value
+        for name, equals, value in pairs
+    ]
     return make_parser(argv).parse_args(argv)
 
 
@@ -101,10 +104,28 @@ def check_custom_resource(document):
     jsonschema.validate(document, schema)
 
 
-@pytest.mark.parametrize("name", ["kserve/service", "monitoring/operator"])
+@pytest.mark.parametrize(
+    "name", ["kserve/service", "monitoring/operator", "../examples/cluster/rayjob"]
+)
 def test_custom_resources_follow_their_schemas(name):
     for document in documents(f"{name}.yaml"):
         check_custom_resource(document)
+
+
+def test_the_job_of_ray_runs_a_command_in_pods_that_kubernetes_accepts(tmp_path):
+    spec = resource("../examples/cluster/rayjob.yaml", "RayJob")["spec"]
+    command, *words = spec["entrypoint"].split()
+    arguments = parse(words)
+    assert command == "jem-tf" and (arguments.engine, arguments.address) == ("ray", "auto")
+    cluster = spec["rayClusterSpec"]
+    (workers,) = cluster["workerGroupSpecs"]
+    assert arguments.workers == workers["replicas"] * int(workers["rayStartParams"]["num-cpus"])
+    pods = [
+        {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "ray"}, **group["template"]}
+        for group in (cluster["headGroupSpec"], workers)
+    ]
+    (tmp_path / "pods.yaml").write_text(yaml.safe_dump_all(pods))
+    check("kubernetes-validate", "--strict", tmp_path / "pods.yaml")
 
 
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="needs kubectl")
