@@ -93,6 +93,19 @@ def add_serve(commands: Commands, with_flags: bool) -> None:
         default=8511,
         help="of REST and metrics (default: 8511)",
     )
+    parser.add_argument(
+        "--allowed-hosts",
+        default="",
+        help="names of the gateway, by commas, besides localhost and addresses; *: any",
+    )
+    parser.add_argument(
+        "--auth-token-file", default="", help="file with a bearer token that requests must have"
+    )
+    parser.add_argument(
+        "--enable-reload-config",
+        action="store_true",
+        help="forward HandleReloadConfigRequest, which replaces the served models",
+    )
 
 
 def add_clients(commands: Commands) -> None:

@@ -36,12 +36,14 @@ def serve(arguments: Namespace) -> None:
 
 def gateway(arguments: Namespace) -> None:
     try:
+        from jem_tf.server.flags import Options
         from jem_tf.server.gateway import Gateway
     except ImportError as error:
         raise ValueError(f"{error}: the gateway needs `pip install jem_tf[serve]`.") from error
     _log_json_lines()
-    upstream = arguments.upstream, arguments.upstream_rest
-    Gateway(*upstream, arguments.host, arguments.port, arguments.rest_api_port).run()
+    names = ("host", "port", "rest_api_port", "allowed_hosts", "auth_token_file")
+    options = {name: getattr(arguments, name) for name in (*names, "enable_reload_config")}
+    Gateway(arguments.upstream, arguments.upstream_rest, Options(**options)).run()
 
 
 def _log_json_lines() -> None:

@@ -82,6 +82,7 @@ class Options:
     ssl_config_file: str = _flag("", "text proto SSLConfig: TLS for gRPC and REST")
     tensorflow_intra_op_parallelism: int = _flag(0, "threads per operation; 0: all cores")
     tensorflow_inter_op_parallelism: int = _flag(0, "operations run in parallel; 0: all cores")
+    enable_reload_config: bool = _flag(True, "accept HandleReloadConfigRequest")
     enable_grpc_reflection: bool = _flag(False, "let clients list the gRPC services")
     grpc_max_threads: int = _flag(64, "threads that answer requests")
     grpc_compression: bool = _flag(

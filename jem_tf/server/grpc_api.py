@@ -46,7 +46,7 @@ class GrpcServer:
         token = access.read_token(options.auth_token_file)
         max_waiting = 4 * options.max_concurrent_requests
         self._server = grpc.aio.server(
-            options=_channel_options(options),
+            options=channel_options(options),
             interceptors=[access.TokenInterceptor(token)] if token else [],
             maximum_concurrent_rpcs=2 * max_waiting + health.MAX_WATCHERS,
         )
@@ -59,7 +59,9 @@ class GrpcServer:
             "GetModelMetadata": service.metadata,
         }
         self._add(prediction_service_pb2.DESCRIPTOR, "PredictionService", predictions)
-        models = {"GetModelStatus": service.status, "HandleReloadConfigRequest": service.reload}
+        models = {"GetModelStatus": service.status}
+        if options.enable_reload_config:
+            models["HandleReloadConfigRequest"] = service.reload
         self._add(model_service_pb2.DESCRIPTOR, "ModelService", models)
         reflected = tuple(self._names)  # V2 is not in the pool that reflection describes
         self._add(v2_protos.DESCRIPTOR, v2_protos.SERVICE, v2_grpc.methods(service))
@@ -131,7 +133,8 @@ class GrpcServer:
             raise RequestError("INTERNAL", f"{type(error).__name__} in {api}") from error
 
 
-def _channel_options(options: Options) -> list[tuple[str, int]]:
+def channel_options(options: Options) -> list[tuple[str, int]]:
+    """Return the settings of a gRPC server."""
     idle = int(1e3 * options.idle_timeout_seconds)
     return [
         ("grpc.max_receive_message_length", options.max_message_bytes),

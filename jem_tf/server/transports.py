@@ -40,21 +40,10 @@ class Transports:
         self._grpc = GrpcServer(service, self._workers, options)
         tls = configuration.read_tls(options)
         context = None if tls is None else tls.ssl_context()
-        connections = Connections(
-            options.max_connections,
-            options.max_connections_per_client,
-            options.header_timeout_seconds,
-        )
-        http: Any = partial(HttpConnection, connections)
         self._config = uvicorn.Config(
             make_app(service, self._workers, options),
-            http=http,
-            ws="none",
-            log_config=None,
-            access_log=False,
-            timeout_keep_alive=int(options.idle_timeout_seconds),
-            timeout_graceful_shutdown=int(options.drain_seconds),
             ssl_context_factory=None if context is None else lambda *_: context,
+            **uvicorn_options(options, options.drain_seconds),
         )
 
     def start(self) -> None:
@@ -106,3 +95,20 @@ class Transports:
                 raise OSError("The REST API did not start.")
             await asyncio.sleep(0.01)
         return task
+
+
+def uvicorn_options(options: Options, drain_seconds: float) -> dict[str, Any]:
+    """Return the settings of an HTTP server with limited connections."""
+    connections = Connections(
+        options.max_connections,
+        options.max_connections_per_client,
+        options.header_timeout_seconds,
+    )
+    return {
+        "http": partial(HttpConnection, connections),
+        "ws": "none",
+        "log_config": None,
+        "access_log": False,
+        "timeout_keep_alive": int(options.idle_timeout_seconds),
+        "timeout_graceful_shutdown": int(drain_seconds),
+    }

@@ -46,10 +46,11 @@ def make_app(service: Service, workers: Workers, options: Options) -> Starlette:
     if options.inspector:
         routes += pages.Inspector(service.manager, metrics_path).routes()
     routes += [Route("/v2", v2), Route("/v2/{path:path}", v2), Route("/{path:path}", api)]
-    return Starlette(routes=routes, middleware=_middleware(options))
+    return Starlette(routes=routes, middleware=make_middleware(options))
 
 
-def _middleware(options: Options) -> list[Middleware]:
+def make_middleware(options: Options) -> list[Middleware]:
+    """Return what requests pass before the routes: CORS if it is on, and access control."""
     cors = options.rest_api_enable_cors_support
     control = Middleware(
         access.AccessControl,

@@ -16,6 +16,7 @@ import pytest
 
 from jem_tf.client import JEMClient, ServingError
 from jem_tf.client.load_generator import generate_load
+from jem_tf.server import Options
 from jem_tf.server.configuration import METRICS_PATH
 from jem_tf.server.gateway import Gateway
 
@@ -28,10 +29,11 @@ JUDGE = "/v1/models/judge:predict"
 class RunningGateway:
     """A gateway in a thread of this process, and connections to it."""
 
-    def __init__(self, upstream_port, upstream_rest_port):
+    def __init__(self, upstream_port, upstream_rest_port, **options):
         upstream = (f"127.0.0.1:{upstream_port}", f"127.0.0.1:{upstream_rest_port}")
         port, rest_port = free_ports(2)
-        self.gateway = Gateway(*upstream, port=port, rest_port=rest_port)
+        options = {"enable_reload_config": False, **options}
+        self.gateway = Gateway(*upstream, Options(port=port, rest_api_port=rest_port, **options))
         self.thread = threading.Thread(target=self.gateway.run)
         self.thread.start()
         self.addresses = {
@@ -40,6 +42,7 @@ class RunningGateway:
         }
         connections = connect(f"127.0.0.1:{port}", f"127.0.0.1:{rest_port}")
         self.rest, self.predictions = connections.rest, connections.predictions
+        self.models, self.channel = connections.models, connections.channel
         wait_until(lambda: is_listening(self.rest))
 
     def stop(self):
@@ -165,7 +168,7 @@ def test_a_request_whose_client_disconnects_is_not_forwarded(gateway, plain):
 
     before, url = failed_requests(), gateway.rest.base_url
     with socket.create_connection((url.host, url.port)) as connection:
-        head = b"POST /v1/models/judge:predict HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n"
+        head = f"POST {JUDGE} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n".encode()
         connection.sendall(head + b'{"inst')
         time.sleep(0.2)
     time.sleep(0.3)
