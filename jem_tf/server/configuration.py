@@ -91,7 +91,15 @@ class Tls:
             raise ValueError(f"{str(path)!r} must hold server_key and server_cert, as PEM")
         if config.client_verify and not config.custom_ca:
             raise ValueError(f"client_verify in {str(path)!r} needs custom_ca, as PEM")
-        return cls(config.server_key, config.server_cert, config.custom_ca, config.client_verify)
+        tls = cls(config.server_key, config.server_cert, config.custom_ca, config.client_verify)
+        try:
+            tls.ssl_context()
+        except (ssl.SSLError, ValueError) as error:
+            raise ValueError(
+                f"{str(path)!r} must hold PEM: a server_key, the server_cert that belongs to it, "
+                f"and, if client_verify is set, a custom_ca. Received: {error}"
+            ) from error
+        return tls
 
     def grpc_credentials(self) -> Any:
         """Return the credentials for a gRPC port."""

@@ -132,10 +132,10 @@ class Manager:
 
     @property
     def ready(self) -> bool:
-        """Whether every configured model has a version that takes requests."""
+        """Whether there are models, and every configured one has a version that takes requests."""
         with self._lock:
             configured = [model for model in self._models.values() if model.config is not None]
-            return all(model.available for model in configured)
+            return bool(configured) and all(model.available for model in configured)
 
     def start(self) -> None:
         """Load the versions on disk, then keep looking for changes in the background."""

@@ -109,6 +109,7 @@ def uvicorn_options(options: Options, drain_seconds: float) -> dict[str, Any]:
         "ws": "none",
         "log_config": None,
         "access_log": False,
+        "proxy_headers": False,
         "timeout_keep_alive": int(options.idle_timeout_seconds),
         "timeout_graceful_shutdown": int(drain_seconds),
     }

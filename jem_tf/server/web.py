@@ -4,6 +4,7 @@ Not here: the REST APIs themselves (`rest_api.py`, `v2_rest.py`), the pages (`pa
 (`access.py`).
 """
 
+import asyncio
 from typing import Any
 
 from starlette.applications import Starlette
@@ -50,7 +51,10 @@ def make_app(service: Service, workers: Workers, options: Options) -> Starlette:
 
 
 def make_middleware(options: Options) -> list[Middleware]:
-    """Return what requests pass before the routes: CORS if it is on, and access control."""
+    """Return what requests pass before the routes: CORS if it is on, and access control.
+
+    Outside of both, requests that are cancelled after the drain time are answered.
+    """
     cors = options.rest_api_enable_cors_support
     control = Middleware(
         access.AccessControl,
@@ -59,10 +63,27 @@ def make_middleware(options: Options) -> list[Middleware]:
         cross_site=cors,
     )
     if not cors:
-        return [control]
+        return [Middleware(AnswerCancelled), control]
     headers = ["Content-Type", "Content-Encoding", "Authorization"]
     methods = ["GET", "POST"]
     shared = Middleware(
         CORSMiddleware, allow_origins=["*"], allow_methods=methods, allow_headers=headers
     )
-    return [shared, control]
+    return [Middleware(AnswerCancelled), shared, control]
+
+
+class AnswerCancelled:
+    """ASGI middleware that answers requests which uvicorn cancels at the end of the drain time.
+
+    Otherwise uvicorn logs a traceback for each of them.
+    """
+
+    def __init__(self, app: Any):
+        self._app = app
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        try:
+            await self._app(scope, receive, send)
+        except asyncio.CancelledError:
+            response = JSONResponse({"error": "The server is shutting down."}, 503)
+            await response(scope, receive, send)

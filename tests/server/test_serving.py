@@ -2,18 +2,24 @@
 
 import json
 import signal
+import socket
 import subprocess
 import threading
 import time
 
+import grpc
 import httpx
+import numpy as np
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from tensorflow_serving.apis.prediction_service_pb2_grpc import PredictionServiceStub
 
+from jem_tf.client import JEMClient
 from jem_tf.server import Options
 from jem_tf.server.serving import ModelServer
 from jem_tf_cli import main
 
+from .grpc_requests import ones, predict_request
 from .servers import command, free_ports
 
 
@@ -68,6 +74,72 @@ def test_a_killed_server_restarts_and_sigterm_lets_requests_finish(start_process
     assert any("is available after" in json.loads(line)["message"] for line in lines)
     with pytest.raises(httpx.TransportError):
         httpx.get(url)
+
+
+def test_requests_that_exceed_the_drain_time_leave_no_traceback(rules, caplog):
+    port, rest = free_ports(2)
+    options = Options("rules", str(rules), port=port, rest_api_port=rest, drain_seconds=1.0)
+    body = {"signature_name": "slow", "inputs": {"x": [1.0], "loops": [6000]}}
+    url, responses = f"http://127.0.0.1:{rest}/v1/models/rules:predict", []
+    thread = threading.Thread(
+        target=lambda: responses.append(httpx.post(url, json=body, timeout=60.0))
+    )
+    with ModelServer(options):
+        channel = grpc.insecure_channel(f"127.0.0.1:{port}")
+        request = predict_request("slow", x=ones(1), loops=np.array([6000]))
+        call = PredictionServiceStub(channel).Predict.future(request)
+        thread.start()
+        time.sleep(0.5)
+    thread.join()
+    assert responses[0].status_code == 503 and call.code().name in ("UNAVAILABLE", "CANCELLED")
+    assert not [record for record in caplog.records if record.exc_info]
+
+
+def test_health_without_a_model(serve, tmp_path):
+    (tmp_path / "empty").mkdir()
+    missing = serve(model_name="empty", model_base_path=str(tmp_path / "empty"))
+    file = tmp_path / "models.config"
+    file.write_text("model_config_list {}")
+    for client in (missing, serve(model_config_file=str(file))):
+        check = health_pb2_grpc.HealthStub(client.channel).Check
+        not_serving = health_pb2.HealthCheckResponse.NOT_SERVING
+        assert check(health_pb2.HealthCheckRequest()).status == not_serving
+        response = client.rest.get("/health")
+        assert response.status_code == 503 and response.json() == {"ready": False}
+
+
+def test_health_follows_the_model(serve, rules, tmp_path):
+    base = tmp_path / "model"
+    base.mkdir()
+    options = {"model_name": "rules", "model_base_path": str(base)}
+    client = serve(**options, file_system_poll_wait_seconds=0.1)
+    health = health_pb2_grpc.HealthStub(client.channel)
+    changes = health.Watch(health_pb2.HealthCheckRequest(), timeout=30)
+    assert next(changes).status == health_pb2.HealthCheckResponse.NOT_SERVING
+    (base / "1").symlink_to(rules / "1")
+    assert next(changes).status == health_pb2.HealthCheckResponse.SERVING
+    assert client.rest.get("/health").status_code == 200
+
+
+@pytest.mark.parametrize("host", ["::1", "[::1]"])
+def test_ipv6_addresses(host, rules):
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        pytest.skip("this machine has no IPv6")
+    port, rest = free_ports(2)
+    options = Options("rules", str(rules), host=host, port=port, rest_api_port=rest)
+    with ModelServer(options) as server:
+        assert f"gRPC at [::1]:{port}, REST at http://[::1]:{rest}/v1/models" in server.address()
+        for address in (f"[::1]:{port}", f"http://[::1]:{rest}"):
+            with JEMClient(address, "rules") as client:
+                assert client.status() == {1: "AVAILABLE"}
+
+
+def test_ports_are_checked(capsys, rules):
+    for flags in (["--port", "99999"], ["--port", "0", "--rest-api-port", "-1"]):
+        assert main(["serve", str(rules), *flags]) == 2
+        assert f"between 0 and 65535. Received: {flags[-1]}" in capsys.readouterr().err
 
 
 def test_usage_errors_are_reported_before_anything_is_loaded(capsys, tmp_path, rules):

@@ -15,6 +15,7 @@ from cryptography.x509.oid import NameOID
 from tensorflow_serving.apis import prediction_service_pb2_grpc
 
 from jem_tf.client import JEMClient, ServingError
+from jem_tf_cli import main
 
 from .grpc_requests import ones, predict_request
 
@@ -73,6 +74,21 @@ def options(mutual, certificates, rules, shared_servers, tmp_path_factory):
     config.write_text("\n".join([*lines, f"client_verify: {str(mutual).lower()}"]))
     server_options = {"model_name": "rules", "model_base_path": str(rules)}
     return shared_servers(**server_options, ssl_config_file=str(config)).server.options
+
+
+def test_a_bad_pem_is_reported_with_its_file(certificates, tmp_path, rules, capsys):
+    key, chain = ((certificates / f"server-{name}").read_text() for name in ("key", "chain"))
+    other = (certificates / "client-key").read_text()
+    for fields in (
+        {"server_key": "not PEM", "server_cert": chain},
+        {"server_key": key, "server_cert": "not PEM"},
+        {"server_key": other, "server_cert": chain},
+        {"server_key": key, "server_cert": chain, "custom_ca": "not PEM", "client_verify": True},
+    ):
+        file = tmp_path / "ssl.config"
+        file.write_text("\n".join(f"{k}: {json.dumps(v)}" for k, v in fields.items()))
+        assert main(["serve", str(rules), "--ssl-config-file", str(file)]) == 2
+        assert f"{str(file)!r} must hold PEM" in capsys.readouterr().err
 
 
 def test_rest(options, mutual, certificates):
