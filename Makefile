@@ -14,7 +14,7 @@ STAMP := .venv/.stamp
   browser test test-slow test-torch test-v2 lint format docs bench bench-serving compare clean
 
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 setup: $(STAMP) ## create .venv; the other targets do this by themselves
 

@@ -3,6 +3,8 @@
 Not here: how a transport reports them (`grpc_api.py`, `rest_api.py`).
 """
 
+import re
+
 import tensorflow as tf
 
 HTTP_STATUS = {  # TF Serving's mapping
@@ -20,7 +22,8 @@ HTTP_STATUS = {  # TF Serving's mapping
     "UNAVAILABLE": 503,
     "UNAUTHENTICATED": 401,
 }
-_NO_STACK = "<stack traces unavailable>\n"
+_FUNCTION_PREFIX = re.compile(r"^(\{\{function_node [^}]*\}\} )+")
+_PYTHON_SUFFIX = re.compile(r" \[Op:\w+\][^]]*$")
 
 
 class RequestError(Exception):
@@ -61,5 +64,5 @@ def from_tensorflow(error: tf.errors.OpError) -> RequestError:
     The message is the kernel's, as TF Serving gives it, without what Python adds around it.
     """
     names = {value: name for name, value in vars(tf.errors).items() if isinstance(value, int)}
-    message = error.message.split(_NO_STACK)[-1].split(" [Op:__inference_")[0]
+    message = _PYTHON_SUFFIX.sub("", _FUNCTION_PREFIX.sub("", error.message))
     return RequestError(names.get(error.error_code, "UNKNOWN"), message)

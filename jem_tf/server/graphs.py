@@ -1,13 +1,14 @@
-"""The signatures of a SavedModel as functions that leave the shapes of inputs to the graph.
+"""The signatures of a SavedModel as functions that do not compare shapes.
 
-Not here: names and types of inputs (`servable.py`), batching (`batching.py`). TF Serving feeds any
-shape, so a model that declares `[-1, 1]` answers `[3]` if its operations can. Python's signatures
-refuse that; the functions here do not.
+Not here: names, types and shapes of inputs (`servable.py`), batching (`batching.py`). TF Serving
+feeds any shape, so a model that declares `[-1, 1]` answers `[3]` if its operations can. But some
+kernels end the process when they get a rank that they were not compiled for, such as a fused
+convolution. Hence other shapes are for functions of elementwise operations only.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import tensorflow as tf
@@ -15,7 +16,14 @@ from tensorflow.core.protobuf import config_pb2, saved_model_pb2
 
 from jem_tf.saved_model import layout
 
-Function = Callable[..., dict[str, Any]]
+Function: TypeAlias = "GraphFunction | SessionFunction"
+_PLUMBING = {"Placeholder", "Const", "Identity", "NoOp", "Cast"}
+_PLUMBING |= {"PartitionedCall", "StatefulPartitionedCall"}  # their functions are looked at, too
+_VARIABLES = {"VarHandleOp", "ReadVariableOp", "VariableV2"}
+_ARITHMETIC = {"Abs", "Add", "AddV2", "Sub", "Mul", "Div", "RealDiv", "DivNoNan", "Neg", "Pow"}
+_ARITHMETIC |= {"Square", "Sqrt", "Exp", "Log", "Floor", "Round", "Sign", "Maximum", "Minimum"}
+_COMPARISONS = {"Equal", "NotEqual", "Less", "LessEqual", "Greater", "GreaterEqual"}
+ELEMENTWISE = _PLUMBING | _VARIABLES | _ARITHMETIC | _COMPARISONS
 
 
 def read_meta_graph(path: Path, tags: Collection[str]) -> Any:
@@ -60,6 +68,9 @@ class GraphFunction:
         self._inputs = inputs or sorted(concrete.structured_input_signature[1])
         self._outputs = outputs or sorted(concrete.structured_outputs)
         self._types = [output.dtype for output in concrete.outputs]
+        graph = concrete.graph.as_graph_def()
+        nodes = [*graph.node, *(n for f in graph.library.function for n in f.node_def)]
+        self.is_elementwise = {node.op for node in nodes} <= ELEMENTWISE
 
     def __call__(self, **tensors: tf.Tensor) -> dict[str, tf.Tensor]:
         arguments = [*(tensors[key] for key in self._inputs), *self.concrete.captured_inputs]
@@ -83,9 +94,20 @@ class SessionFunction:
             feed=[definition.inputs[key].name for key in self._inputs],
             fetch=[definition.outputs[key].name for key in self._outputs],
         )
+        self.is_elementwise = _ancestor_types(session.graph, options.fetch) <= ELEMENTWISE
         # The public `make_callable` compares shapes with those of the placeholders.
         self._run = session._make_callable_from_options(options)
 
     def __call__(self, **tensors: tf.Tensor) -> dict[str, np.ndarray]:
         results = self._run(*(tensors[key].numpy() for key in self._inputs))
         return dict(zip(self._outputs, results))
+
+
+def _ancestor_types(graph: tf.Graph, names: Iterable[str]) -> set[str]:
+    """Return the types of the operations that the tensors `names` depend on."""
+    found, waiting = set(), {graph.get_tensor_by_name(name).op for name in names}
+    while waiting:
+        operation = waiting.pop()
+        found.add(operation)
+        waiting |= {*(t.op for t in operation.inputs), *operation.control_inputs} - found
+    return {operation.type for operation in found}

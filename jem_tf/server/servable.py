@@ -105,7 +105,11 @@ class Servable:
         self.check_names(signature, inputs, outputs)
         specs = self._input_specs[signature]
         tensors = {name: specs[name].to_tensor(value) for name, value in inputs.items()}
-        results = self._call(signature, tensors)
+        unusual = [name for name, value in inputs.items() if not specs[name].has_shape(value)]
+        if unusual and not self._functions[signature].is_elementwise:
+            raise specs[unusual[0]].shape_error(inputs[unusual[0]])
+        run = self._call_alone if unusual else self._call
+        results = run(signature, tensors)
         return {key: _to_array(results[key]) for key in outputs or results}
 
     def _call(self, signature: str, tensors: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
@@ -128,6 +132,9 @@ class Servable:
                     raise RequestError("RESOURCE_EXHAUSTED", error.message) from error
                 except tf.errors.OpError:
                     pass  # another request in the batch may be the cause: run this one alone
+        return self._call_alone(signature, tensors)
+
+    def _call_alone(self, signature: str, tensors: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         try:
             return self._functions[signature](**tensors)
         except tf.errors.OpError as error:
@@ -187,12 +194,24 @@ def _to_array(result: Any) -> np.ndarray:
 
 
 class _InputSpec:
-    """Type of an input of a signature. Shapes are left to the graph, as in TF Serving."""
+    """Type and shape of an input of a signature."""
 
     def __init__(self, name: str, info: Any):
         self._name, self._dtype = name, tf.as_dtype(info.dtype)
         is_string = self._dtype == tf.string
         self._numpy_dtype = np.dtype(object if is_string else self._dtype.as_numpy_dtype)
+        self._shape = tf.TensorShape(info.tensor_shape)
+
+    def has_shape(self, value: np.ndarray) -> bool:
+        """Return whether `value` has a shape that the signature declares."""
+        return self._shape.is_compatible_with(value.shape)
+
+    def shape_error(self, value: np.ndarray) -> RequestError:
+        """Return the error for a value of another shape."""
+        return invalid(
+            f"Tensor `{self._name}` must have the shape {self._shape}. Received: "
+            f"{list(value.shape)}"
+        )
 
     def to_tensor(self, value: np.ndarray) -> tf.Tensor:
         """Return `value` as a tensor; raise `RequestError` if its type does not fit."""

@@ -1,4 +1,4 @@
-"""Signatures of SavedModels of TensorFlow 1 and 2, on inputs of any shape."""
+"""Signatures of SavedModels of TensorFlow 1 and 2, and the shapes that they accept."""
 
 import numpy as np
 import pytest
@@ -7,6 +7,8 @@ import tensorflow as tf
 from jem_tf.server.configuration import Batching
 from jem_tf.server.errors import RequestError
 from jem_tf.server.servable import Servable
+
+from .grpc_requests import ones
 
 v1 = tf.compat.v1
 
@@ -66,7 +68,7 @@ def half_plus_two(request, tmp_path_factory):
 
 
 @pytest.mark.parametrize("batching", [None, Batching()], ids=["plain", "batching"])
-def test_the_graph_decides_about_shapes(batching, half_plus_two):
+def test_elementwise_operations_take_any_shape(batching, half_plus_two):
     """TF Serving's quick start sends `[3]` to a model that declares `[-1, 1]`."""
     servable = Servable("m", 1, half_plus_two, batching)
     for x in ([1.0, 2.0, 5.0], [[1.0], [2.0]], 3.0, [[1.0, 2.0]], np.zeros((0, 1))):
@@ -89,11 +91,32 @@ def test_tables_and_scalar_strings_of_tensorflow_1(kind, tmp_path):
 
 
 @pytest.mark.parametrize("batching", [None, Batching()], ids=["plain", "batching"])
-def test_operations_that_cannot_take_a_shape_say_so(batching, rules):
+def test_other_operations_get_declared_shapes_only(batching, rules):
     servable = Servable("rules", 1, rules / "1", batching)
-    with pytest.raises(RequestError) as caught:
-        servable.run("", {"x": np.ones(2, np.float32)})
-    assert caught.value.code == "INVALID_ARGUMENT"
-    assert "Graph execution error" not in caught.value.message
+    for x in (ones(2), ones(1, 3), ones(1, 2, 1), np.float32(1)):
+        with pytest.raises(RequestError, match=r"`x` must have the shape \(None, 2\)") as caught:
+            servable.run("", {"x": x})
+        assert caught.value.code == "INVALID_ARGUMENT"
     with pytest.raises(RequestError, match="type float32, got float64"):
         servable.run("", {"x": np.ones((1, 2))})
+    with pytest.raises(RequestError, match=r"^assertion failed: \[x is negative\]"):
+        servable.run("picky", {"x": -ones(1)})
+
+
+@pytest.mark.parametrize("kind", ["TensorFlow 1", "TensorFlow 2"])
+def test_a_convolution_of_another_rank_does_not_end_the_process(kind, tmp_path):
+    """Fused kernels abort when their input has two dimensions and not four."""
+    kernel = np.ones((3, 3, 1, 4), np.float32)
+    run = lambda x: tf.nn.relu(tf.nn.conv2d(x, kernel, 1, "SAME") + tf.ones([4]))  # noqa: E731
+    if kind == "TensorFlow 1":
+        with tf.Graph().as_default(), v1.Session() as session:
+            x = v1.placeholder(tf.float32, [None, 4, 4, 1], name="x")
+            v1.saved_model.simple_save(session, str(tmp_path / "1"), {"x": x}, {"y": run(x)})
+    else:
+        module, spec = tf.Module(), tf.TensorSpec([None, 4, 4, 1], tf.float32, name="x")
+        module.call = tf.function(lambda x: {"y": run(x)}, input_signature=[spec])
+        tf.saved_model.save(module, str(tmp_path / "1"), signatures=module.call)
+    servable = Servable("m", 1, tmp_path / "1")
+    assert servable.run("", {"x": ones(1, 4, 4, 1)})["y"].shape == (1, 4, 4, 4)
+    with pytest.raises(RequestError, match="must have the shape"):
+        servable.run("", {"x": ones(1, 3)})
