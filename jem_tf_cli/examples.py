@@ -11,6 +11,7 @@ EXAMPLES = {
         jem-tf train fashion_mnist --data-dir ~/tfds --out runs/fashion
         jem-tf train photos/ --image-size 32         a folder of images for each class
         jem-tf train table.npz                       x, y or x_train, y_train, x_test, y_test
+        jem-tf train irises.csv --label species      a table
         jem-tf train digits --objective cross_entropy --out runs/baseline
         jem-tf train digits --set ema=none --set backbone_options.width=64 --out runs/wide
         jem-tf train --recipe runs/wide/recipe.toml --out runs/again    the same run again

@@ -57,8 +57,8 @@ def _add_train(commands: Commands) -> None:
     parser.add_argument(
         "dataset",
         nargs="?",
-        help="digits, the name of a TensorFlow Datasets set, an .npz file, or a folder of "
-        "images by class",
+        help="digits, the name of a TensorFlow Datasets set, an .npz, .csv or .parquet file, "
+        "or a folder of images by class",
     )
     parser.add_argument("--out", type=Path, help="run directory (default: runs/DATASET)")
     parser.add_argument(
@@ -104,6 +104,15 @@ def _add_train(commands: Commands) -> None:
     parser.add_argument("--seed", type=int, help="makes the run repeatable (default: 0)")
     parser.add_argument(
         "--image-size", type=positive_integer, help="resize images to this many pixels"
+    )
+    parser.add_argument("--label", metavar="COLUMN", help="labels of a table (default: label)")
+    parser.add_argument(
+        "--columns", nargs="+", metavar="COLUMN", help="inputs of a table (default: all others)"
+    )
+    parser.add_argument(
+        "--strict",
+        action="store_true",
+        help="refuse corrupt images and rows with missing values (default: name and skip them)",
     )
     parser.add_argument(
         "--tensorboard", action="store_true", help="write TensorBoard logs to RUN/tensorboard"

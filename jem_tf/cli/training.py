@@ -41,7 +41,7 @@ def train(arguments: Namespace) -> None:
             cores.side_by_side()
     strategy = distribution.choose_strategy(arguments.strategy, arguments.wait)
     source = _data_source(arguments, saved)
-    dataset = source.load()
+    dataset = source.load(arguments.strict)
     start = (
         str(arguments.start.resolve()) if arguments.start else saved.classifier if saved else None
     )
@@ -124,4 +124,6 @@ def _data_source(arguments: Namespace, saved: RunSettings | None) -> DataSource:
         None if data_dir is None else str(Path(data_dir).resolve()),
         arguments.image_size or (before.image_size if before else None),
         tuple(arguments.pixel_range or ()) or (before.pixel_range if before else None),
+        arguments.label or (before.label if before else None),
+        tuple(arguments.columns or ()) or (before.columns if before else None),
     )

@@ -4,7 +4,7 @@ Not here: decoding in exported graphs (`saved_model/images.py`), which gives the
 """
 
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -52,11 +52,11 @@ class ImageDecoder:
 
         Files that cannot be decoded are left out of the images.
         """
-        return _decode_all(self._decode, files)
+        return _decode_all(self._decode, files, _to_png_or_jpeg)
 
 
 def find_corrupt(paths: Sequence[str]) -> dict[str, str]:
-    """Return the files that cannot be read or decoded, with the reason for each."""
+    """Return the files that TensorFlow cannot read or decode, with the reason for each."""
 
     def measure(file: tf.Tensor) -> tf.Tensor:
         return tf.size(tf.io.decode_image(file, 3, expand_animations=False))
@@ -65,7 +65,7 @@ def find_corrupt(paths: Sequence[str]) -> dict[str, str]:
     corrupt = {}
     for begin in range(0, len(paths), CHECKED_FILES):
         batch = paths[begin : begin + CHECKED_FILES]
-        _, errors = _decode_all(decode, [read_file(path) for path in batch])
+        _, errors = _decode_all(decode, [read_file(path) for path in batch], _not_empty)
         corrupt.update({batch[index]: error for index, error in errors.items()})
     return corrupt
 
@@ -88,13 +88,15 @@ def _batched(decode: Any, dtype: tf.DType) -> Any:
     return batch
 
 
-def _decode_all(decode: Any, files: Sequence[bytes]) -> tuple[np.ndarray, dict[int, str]]:
+def _decode_all(
+    decode: Any, files: Sequence[bytes], prepare: Callable[[bytes], bytes]
+) -> tuple[np.ndarray, dict[int, str]]:
     """Return what `decode` gives for the files that it accepts, and the errors of the others."""
     errors: dict[int, str] = {}
     readable: dict[int, bytes] = {}
     for index, file in enumerate(files):
         try:
-            readable[index] = _check(file)
+            readable[index] = prepare(file)
         except (OSError, ValueError, SyntaxError) as error:
             errors[index] = str(error)
     parts = list(_decode_parts(decode, list(readable.items()), errors))
@@ -116,14 +118,18 @@ def _decode_parts(
         yield from _decode_parts(decode, files[middle:], errors)
 
 
-def _check(file: bytes) -> bytes:
+def _not_empty(file: bytes) -> bytes:
+    if not file:
+        raise ValueError("the file is empty or cannot be read")
+    return file
+
+
+def _to_png_or_jpeg(file: bytes) -> bytes:
     """Return `file`, as PNG unless it is PNG or JPEG; raise an error if its header is not valid."""
     from PIL import Image, UnidentifiedImageError
 
-    if not file:
-        raise ValueError("the file is empty or cannot be read")
     try:
-        with Image.open(io.BytesIO(file)) as image:  # reads the header only
+        with Image.open(io.BytesIO(_not_empty(file))) as image:  # reads the header only
             width, height = image.size
             if width * height > MAX_PIXELS:
                 raise ValueError(f"{width} x {height} pixels; the limit is {MAX_PIXELS} pixels")

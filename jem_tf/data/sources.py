@@ -3,7 +3,6 @@
 Not here: out-of-distribution sets (`ood_sets.py`).
 """
 
-import dataclasses
 import difflib
 import os
 import zipfile
@@ -14,13 +13,12 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from jem_tf.data.arrays import TEST_SHARE, VALIDATION_SHARE, from_arrays, scale
 from jem_tf.data.dataset import SPLITS, Dataset
+from jem_tf.data.folders import PIXEL_RANGE, load_folder, pixels
 from jem_tf.data.inputs import check_rows
-
-TEST_SHARE = 0.2  # taken from data without a test split
-VALIDATION_SHARE = 0.1  # taken from training data without a validation split
-IMAGE_SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".png")
-PIXEL_RANGE = (-1.0, 1.0)  # black and white
+from jem_tf.data.tables import SUFFIXES as TABLE_SUFFIXES
+from jem_tf.data.tables import load_table
 
 
 def load(
@@ -28,33 +26,51 @@ def load(
     data_dir: str | None = None,
     image_size: int | None = None,
     labelled: bool = True,
+    label: str | None = None,
+    columns: Sequence[str] | None = None,
+    strict: bool = False,
 ) -> Dataset:
     """Load the data set `name`.
 
-    `name` is "digits" (8x8, comes with scikit-learn), the path of an `.npz` file, of a folder
-    with a folder of images for each class, or any image-classification set of TensorFlow
-    Datasets, which is read from `data_dir` or TFDS_DATA_DIR, or downloaded there. `image_size`
-    resizes images of folders and of TensorFlow Datasets, and is required if they differ in size.
-    With `labelled=False`, a set of TensorFlow Datasets may have no classes, such as `celeb_a`; its
-    rows then have the label -1.
+    ```python
+    load("digits")
+    ```
+
+    Args:
+        name: "digits" (8x8, comes with scikit-learn), the path of an `.npz`, `.csv` or `.parquet`
+            file, of a folder with a folder of images for each class, or any image-classification
+            set of TensorFlow Datasets.
+        data_dir: where sets of TensorFlow Datasets are, or are downloaded to; default:
+            TFDS_DATA_DIR.
+        image_size: resizes images of folders and of TensorFlow Datasets; required if they differ
+            in size.
+        labelled: if False, a set of TensorFlow Datasets may have no classes, such as `celeb_a`;
+            its rows then have the label -1.
+        label: the column of labels of a table; default: "label".
+        columns: the inputs of a table; default: all other columns.
+        strict: refuse image files that cannot be decoded, and rows of tables with missing values;
+            default: skip them, with a warning that names them.
     """
     path = Path(name)
     if not resizes(name):
         if image_size is not None:
             raise ValueError(f"`image_size` cannot resize {name!r}. Received: {image_size}")
+        if path.suffix in TABLE_SUFFIXES:
+            return load_table(path, label, columns, strict)
         return _digits() if name == "digits" else _npz(path)
     if path.is_dir():
-        return _folder(path, image_size)
+        return load_folder(path, image_size, strict)
     if path.exists() or os.sep in name:
         raise ValueError(
-            f"A data set file must be a folder of images by class, or .npz. Received: {name!r}"
+            "A data set file must be a folder of images by class, .npz, .csv or .parquet. "
+            f"Received: {name!r}"
         )
     return _tfds(name, data_dir, image_size, labelled)
 
 
 def resizes(name: str) -> bool:
     """Whether the images of the data set `name` can be resized when loading."""
-    return name != "digits" and Path(name).suffix != ".npz"
+    return name != "digits" and Path(name).suffix not in (".npz", *TABLE_SUFFIXES)
 
 
 class UnknownDataset(ValueError):
@@ -77,9 +93,7 @@ def _digits() -> Dataset:
 
     bunch = load_digits()
     x = (bunch.images[..., np.newaxis] / 8.0 - 1.0).astype(np.float32)
-    train, test = _split_off(x, bunch.target, TEST_SHARE)
-    parts = (*_split_off(*train, VALIDATION_SHARE), test)
-    return _from_arrays("digits", parts, tuple("0123456789"), PIXEL_RANGE)
+    return from_arrays("digits", [(x, bunch.target)], tuple("0123456789"), PIXEL_RANGE)
 
 
 def _npz(path: Path) -> Dataset:
@@ -100,15 +114,11 @@ def _npz(path: Path) -> Dataset:
             f"Received: {sorted(arrays)}"
         )
     parts = [_check_arrays(arrays[f"x{suffix}"], arrays[f"y{suffix}"], path) for suffix in present]
-    if len(parts) == 1:
-        parts = _split_off(*parts[0], TEST_SHARE)
-    if len(parts) == 2:
-        parts = [*_split_off(*parts[0], VALIDATION_SHARE), parts[1]]
     x = parts[0][0]
     pixels = PIXEL_RANGE if x.dtype == np.uint8 and x.ndim == 4 else None
     names = arrays.get("class_names", np.arange(max(int(y.max()) for _, y in parts) + 1))
-    parts = [(_scale(x), y) for x, y in parts]
-    return _from_arrays(path.stem, parts, tuple(str(name) for name in names), pixels)
+    parts = [(scale(x), y) for x, y in parts]
+    return from_arrays(path.stem, parts, tuple(str(name) for name in names), pixels)
 
 
 def _check_arrays(x: np.ndarray, y: np.ndarray, path: Path) -> tuple[np.ndarray, np.ndarray]:
@@ -120,62 +130,6 @@ def _check_arrays(x: np.ndarray, y: np.ndarray, path: Path) -> tuple[np.ndarray,
     check_rows(x)
     gray = x.dtype == np.uint8 and x.ndim == 3  # as in mnist.npz
     return x[..., np.newaxis] if gray else x, y
-
-
-def _folder(path: Path, image_size: int | None) -> Dataset:
-    """Read a folder for each class, or `train/`, `test/` and perhaps `validation/` with those."""
-    has_splits = (path / "train").is_dir() and (path / "test").is_dir()
-    splits = [s for s in SPLITS if (path / s).is_dir()] if has_splits else [""]
-    listed = [_list_images(path / s) for s in splits]
-    names = listed[0][1]
-    for split, (_, other) in zip(splits, listed):
-        if other != names:
-            raise ValueError(
-                f"{str(path)!r} has classes {names} to train on and {other} in {split!r}: they "
-                "must be the same."
-            )
-    parts = [part for part, _ in listed]
-    if len(parts) == 1:
-        parts = _split_off(*parts[0], TEST_SHARE)
-    if len(parts) == 2:
-        parts = [*_split_off(*parts[0], VALIDATION_SHARE), parts[1]]
-    size = (image_size or 32,) * 2
-
-    def read(file: tf.Tensor, label: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        image = tf.io.decode_image(tf.io.read_file(file), 3, expand_animations=False)
-        return _pixels(image, size), label
-
-    rows = _from_arrays(path.name, parts, names, PIXEL_RANGE)
-    sets = {s: getattr(rows, s).map(read, tf.data.AUTOTUNE) for s in SPLITS}
-    return dataclasses.replace(rows, **sets, shape=(*size, 3))
-
-
-def _list_images(folder: Path) -> tuple[tuple[np.ndarray, np.ndarray], tuple[str, ...]]:
-    """The files and labels below `folder`, and the names of the classes."""
-    names = tuple(sorted(d.name for d in folder.iterdir() if d.is_dir() and d.name[0] != "."))
-    files = [
-        (str(file), label)
-        for label, name in enumerate(names)
-        for file in sorted((folder / name).rglob("*"))
-        if file.suffix.lower() in IMAGE_SUFFIXES
-    ]
-    if not files:
-        raise ValueError(
-            f"{str(folder)!r} must hold a folder of images for each class, "
-            f"{', '.join(IMAGE_SUFFIXES)}. "
-            f"Received: folders {list(names)}"
-        )
-    paths, labels = zip(*files)
-    return (np.array(paths), np.array(labels)), names
-
-
-def _pixels(image: tf.Tensor, size: tuple[int, int] | None) -> tf.Tensor:
-    """An image of 0 to 255 as [-1, 1], resized if there is a `size`."""
-    image = tf.cast(image, tf.float32)
-    if size is not None:
-        image = tf.image.resize(image, size, antialias=True)
-        image = tf.clip_by_value(image, 0.0, 255.0)  # resizing overshoots by rounding
-    return image / 127.5 - 1.0
 
 
 def class_names(name: str, data_dir: str | None = None) -> tuple[str, ...]:
@@ -220,7 +174,7 @@ def _tfds(name: str, data_dir: str | None, image_size: int | None, labelled: boo
         raise ValueError(f"The images of {name!r} differ in size: give `image_size`.")
 
     def prepare(image: tf.Tensor, label: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        return tf.ensure_shape(_pixels(image, shape[:2] if image_size else None), shape), label
+        return tf.ensure_shape(pixels(image, shape[:2] if image_size else None), shape), label
 
     def rows(split: str) -> tf.data.Dataset:
         config = tfds.ReadConfig(try_autocache=False)
@@ -249,31 +203,3 @@ def _tfds_splits(splits: Any) -> tuple[str, str, str]:
     rest = 100 if test else round(100 * (1 - TEST_SHARE))
     cut = round(rest * (1 - VALIDATION_SHARE))
     return f"train[:{cut}%]", f"train[{cut}%:{rest}%]", test or f"train[{rest}%:]"
-
-
-def _from_arrays(
-    name: str,
-    parts: Sequence[tuple[np.ndarray, np.ndarray]],
-    names: tuple[str, ...],
-    pixels: tuple[float, float] | None,
-) -> Dataset:
-    train, validation, test = (
-        tf.data.Dataset.from_tensor_slices((x, y.astype(np.int64))) for x, y in parts
-    )
-    return Dataset(name, train, validation, test, names, tuple(parts[0][0].shape[1:]), pixels)
-
-
-def _split_off(x: np.ndarray, y: np.ndarray, share: float) -> list[tuple[np.ndarray, np.ndarray]]:
-    """The other rows, and a `share` of the rows; stratified by class if there are enough."""
-    from sklearn.model_selection import train_test_split
-
-    classes, counts = np.unique(y, return_counts=True)
-    enough = counts.min() > 1 and share * len(y) >= len(classes)
-    x, x_part, y, y_part = train_test_split(
-        x, y, test_size=share, stratify=y if enough else None, random_state=0
-    )
-    return [(x, y), (x_part, y_part)]
-
-
-def _scale(x: np.ndarray) -> np.ndarray:
-    return x.astype(np.float32) / 127.5 - 1.0 if x.dtype == np.uint8 else x.astype(np.float32)

@@ -1,7 +1,4 @@
-"""CSV and Parquet tables as rows of numbers or image files, a batch at a time.
-
-Not here: splits of a table to train on (`sources.py`).
-"""
+"""CSV and Parquet tables: to train on, and as batches of numbers or image files."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -10,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from jem_tf.data import arrays
+from jem_tf.data.dataset import Dataset
+
 SUFFIXES = (".csv", ".parquet")
-ENCODE = (
-    "Encode categories and fill in missing values first; see 'Tables' in docs/how-to/"
-    "train-on-your-data.md."
-)
+ENCODE = "Categories must be encoded as numbers: see 'Tables' in 'Train on your data'."
 
 
 @dataclass(frozen=True)
@@ -71,6 +68,46 @@ def read_table(
         x, errors = _inputs(batch, list(columns or others))
         labels, ids = (None if n is None else batch[n].to_pylist() for n in (label, row_id))
         yield TableBatch(x, labels, ids, errors)
+
+
+def load_table(
+    path: Path, label: str | None, columns: Sequence[str] | None, strict: bool
+) -> Dataset:
+    """Load a table of numbers with a column of labels, `label` or "label", into memory."""
+    x: list[np.ndarray] = []
+    labels: list[Any] = []
+    errors: dict[str, str] = {}
+    total = 0
+    for batch in read_table(path, label or "label", columns=columns):
+        if isinstance(batch.x, list):
+            raise ValueError(f"{str(path)!r} holds images: write them to a folder for each class.")
+        found = dict.fromkeys(
+            (i for i, v in enumerate(batch.labels or ()) if v is None), "no label"
+        )
+        found |= batch.errors
+        errors |= {f"row {total + i}": found[i] for i in sorted(found)}
+        valid = [i for i in range(len(batch.x)) if i not in found]
+        x.append(batch.x[valid])
+        labels += [(batch.labels or [])[i] for i in valid]
+        total += len(batch.x)
+    try:
+        arrays.report_skipped(f"rows of {str(path)!r} are not valid", errors, total, strict)
+    except ValueError as error:
+        raise ValueError(f"{error} {ENCODE}") from None
+    if not labels:
+        raise ValueError(f"{str(path)!r} has no rows.")
+    names, y = _classes(labels)
+    return arrays.from_arrays(path.stem, [(np.concatenate(x), y)], names, None)
+
+
+def _classes(labels: Sequence[Any]) -> tuple[tuple[str, ...], np.ndarray]:
+    """Return the names of the classes, numbers in their order, and the labels as indices."""
+    texts = [str(int(v)) if isinstance(v, float) and v == int(v) else str(v) for v in labels]
+    names = sorted(set(texts))
+    if all(name.lstrip("-").isdigit() for name in names):
+        names.sort(key=int)
+    index = {name: i for i, name in enumerate(names)}
+    return tuple(names), np.array([index[text] for text in texts])
 
 
 def count_rows(path: str | Path) -> int:

@@ -114,7 +114,8 @@ def _from_run(run: Path, data_dir: str | None) -> Scorer:
 
 def _from_model(model: keras.Model, class_names: Sequence[str] | None = None) -> Scorer:
     """A model without data: probabilities are as the network gives them."""
-    model = model if isinstance(model, JEM) else JEM(model, objective="cross_entropy")
+    if not isinstance(model, JEM):
+        model = JEM.from_classifier(model, objective="cross_entropy")
     names = class_names or [str(i) for i in range(model.num_classes)]
     pixels = PIXEL_RANGE if len(model.example_shape) == 3 else None
     return _in_process(model, Calibration(), names, pixels)

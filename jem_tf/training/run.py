@@ -6,6 +6,7 @@ Not here: what a step does (`model/jem.py`), which settings there are (`recipes.
 import shutil
 import time
 import warnings
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -106,15 +107,16 @@ def train(
     if settings.classifier is not None and talks and not resuming:
         _report_start(model, data)
     begin = time.monotonic()
-    model.fit(
-        data.epochs(recipe.batch_size, settings.seed, saver.epoch, recipe.augments_rows),
-        steps_per_epoch=steps,
-        validation_data=data.batches("validation", recipe.batch_size),
-        epochs=recipe.epochs,
-        verbose=0,
-        shuffle=False,  # the data set shuffles
-        callbacks=[*callbacks, saver],
-    )
+    with files.removed_on_failure(out) if is_chief else nullcontext():
+        model.fit(
+            data.epochs(recipe.batch_size, settings.seed, saver.epoch, recipe.augments_rows),
+            steps_per_epoch=steps,
+            validation_data=data.batches("validation", recipe.batch_size),
+            epochs=recipe.epochs,
+            verbose=0,
+            shuffle=False,  # the data set shuffles
+            callbacks=[*callbacks, saver],
+        )
     seconds = time.monotonic() - begin
     with model.buffer.gathered():
         if not is_chief:

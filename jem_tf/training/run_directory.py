@@ -7,12 +7,14 @@ import csv
 import dataclasses
 import json
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from jem_tf.data import Dataset
 from jem_tf.model import JEM
-from jem_tf.model.loading import MODEL_FILE, save
+from jem_tf.model.loading import CHECKPOINTS, MODEL_FILE, save
 from jem_tf.training.settings import RunSettings
 
 CONFIG, LOG, EVENTS, RESULT = "config.json", "log.csv", "events.jsonl", "result.json"
@@ -57,6 +59,20 @@ def write_log(path: Path, rows: list[dict[str, Any]]) -> None:
             writer = csv.DictWriter(file, names, lineterminator="\n")
             writer.writeheader()
             writer.writerows(rows)
+
+
+@contextmanager
+def removed_on_failure(run: Path) -> Iterator[None]:
+    """Remove `run` if the block raises before the first checkpoint: the next try needs the place.
+
+    An interruption is no failure.
+    """
+    try:
+        yield
+    except Exception:
+        if not any((run / CHECKPOINTS).glob("*")):
+            shutil.rmtree(run, ignore_errors=True)
+        raise
 
 
 def check_free(path: Path, overwrite: bool) -> None:

@@ -26,9 +26,18 @@ class DataSource:
     data_dir: str | None = None
     image_size: int | None = None
     pixel_range: tuple[float, ...] | None = None  # black and white; None: as they are loaded
+    label: str | None = None  # a column of a table
+    columns: tuple[str, ...] | None = None  # inputs of a table; None: all but the label
 
-    def load(self) -> Dataset:
-        data = load(self.dataset, self.data_dir, self.image_size)
+    def load(self, strict: bool = False) -> Dataset:
+        data = load(
+            self.dataset,
+            self.data_dir,
+            self.image_size,
+            label=self.label,
+            columns=self.columns,
+            strict=strict,
+        )
         return data if self.pixel_range is None else data.with_pixels(*self.pixel_range)
 
 

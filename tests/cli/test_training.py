@@ -11,7 +11,7 @@ from helpers import assert_same_weights
 
 import jem_tf
 from jem_tf.objectives import HDGE
-from jem_tf.training import recipes
+from jem_tf.training import recipes, run_directory
 from jem_tf_cli import main
 
 QUICK = ["--batch-size", "60", "--steps", "2"]
@@ -123,3 +123,33 @@ def test_a_malformed_tf_config_is_an_error(small, monkeypatch, capsys):
     assert main(["train", small]) == 2
     error = capsys.readouterr().err
     assert "TF_CONFIG must be JSON" in error and "'task'" in error
+
+
+def test_a_table_with_a_label_column_is_trained_on(tmp_path, blobs, capsys):
+    """After a failure the same command can be typed again."""
+    x, y = blobs
+    lines = [f"{i},{a},{b},{'uvw'[label]}" for i, ((a, b), label) in enumerate(zip(x, y))]
+    lines[5] = "5,,1.0,u"
+    table, out = tmp_path / "blobs.csv", tmp_path / "run"
+    table.write_text("\n".join(["id,a,b,kind", *lines]))
+    flags = ["--label", "kind", "--columns", "a", "b", "--epochs", "1", "--steps", "2"]
+    command = ["train", str(table), *flags, "--out", str(out)]
+    assert main([*command, "--strict"]) == 2 and not out.exists()
+    assert "row 5 (column 'a' is missing)" in capsys.readouterr().err
+    with pytest.warns(UserWarning, match="1 of 300 rows"):
+        assert main(command) == 0
+    config = json.loads((out / "config.json").read_text())
+    assert config["class_names"] == ["u", "v", "w"]
+    assert (config["data"]["label"], config["data"]["columns"]) == ("kind", ["a", "b"])
+    with pytest.warns(UserWarning, match="1 of 300 rows"):
+        assert run_directory.load_data(out).shape == (2,)
+
+
+def test_a_run_that_fails_leaves_nothing_in_the_way(small, tmp_path, monkeypatch, capsys):
+    def fail(*_, **__):
+        raise ValueError("disk full")
+
+    out = tmp_path / "run"
+    monkeypatch.setattr(jem_tf.JEM, "fit", fail)
+    assert main(["train", small, *QUICK, "--out", str(out)]) == 2
+    assert "disk full" in capsys.readouterr().err and not out.exists()

@@ -37,3 +37,16 @@ def test_the_log_begins_with_the_epochs_of_the_checkpoint(tmp_path):
     assert list(rows[0]) == ["epoch", "accuracy", "loss"]  # as Keras' CSVLogger writes them
     run_directory.write_log(path, [])
     assert path.read_text() == ""
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+@pytest.mark.parametrize("saved", [False, True])
+def test_a_failed_run_is_removed_unless_it_can_be_resumed(error, saved, tmp_path):
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "config.json").write_text("{}")
+    if saved:
+        (run / "checkpoints" / "1").mkdir(parents=True)
+    with pytest.raises(error), run_directory.removed_on_failure(run):
+        raise error
+    assert run.exists() == (saved or error is KeyboardInterrupt)
