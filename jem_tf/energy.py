@@ -65,6 +65,12 @@ def value_and_gradient(
     return value, derivative
 
 
+def log_density_gradient(logits: tf.Tensor) -> tf.Tensor:
+    """d log p(x) / d logits, p(y | x): the graph of TensorFlow's own gradient of log-sum-exp has
+    operators that LiteRT lacks."""
+    return tf.nn.softmax(logits)
+
+
 def gradient_norm(logits_fn: LogitsFn, x: tf.Tensor, scale: tf.Tensor | float = 1.0) -> tf.Tensor:
     """||d log p(x) / dx||, `[batch]`; `scale` is the unit of each input feature."""
     return logits_density_and_norm(logits_fn, x, scale)[2]
@@ -77,9 +83,8 @@ def logits_density_and_norm(
     with tf.GradientTape(watch_accessed_variables=False) as tape:
         tape.watch(x)
         logits = tf.cast(logits_fn(x), tf.float32)
-        density = log_density(logits)
-    score = scale * tape.gradient(density, x)
-    return logits, density, tf.norm(tf.reshape(score, [tf.shape(x)[0], -1]), axis=-1)
+    score = scale * tape.gradient(logits, x, log_density_gradient(logits))
+    return logits, log_density(logits), tf.norm(tf.reshape(score, [tf.shape(x)[0], -1]), axis=-1)
 
 
 def ood_score(

@@ -42,6 +42,7 @@ EXAMPLES = {
     "export": """\
         jem-tf export runs/digits                    saved_models/digits/1, 2, 3, ...
         jem-tf export mine.keras --calibrate photos/  any Keras classifier
+        jem-tf export runs/digits --tflite           with assets.extra/model.tflite for phones
         jem-tf export runs/cifar10 --pytorch jem.pt  for the JEM authors' code
         jem-tf export runs/digits --out /models/digits --refine-steps 5""",
     "inspect": "        jem-tf inspect saved_models/digits",

@@ -38,6 +38,9 @@ def add_export(commands: Commands) -> None:
         help="largest PNG or JPEG that the model decodes (default: 16777216, 4096 x 4096)",
     )
     parser.add_argument(
+        "--tflite", action="store_true", help="also write assets.extra/model.tflite, for LiteRT"
+    )
+    parser.add_argument(
         "--no-examples",
         dest="examples",
         action="store_false",

@@ -37,6 +37,7 @@ def export(arguments: Namespace) -> None:
         refine_steps=arguments.refine_steps,
         sample_steps=arguments.sample_steps,
         examples=arguments.examples,
+        lite=arguments.tflite,
         max_image_pixels=arguments.max_image_pixels,
     )
     print(f"Wrote {version}")

@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from jem_tf.detection.search import count_at_most
+
 FALSE_ALARM_RATE = 0.05  # share of in-distribution inputs that are flagged, by default
 
 
@@ -55,8 +57,8 @@ def p_values(scores: Any, table: Any, groups: Any = None) -> tf.Tensor:
     scores, table = (tf.cast(v, tf.float32) for v in (scores, table))
     scores = tf.where(tf.math.is_nan(scores), -np.inf, scores)
     rows, columns = table.shape[0], tf.shape(scores)[0]
-    unusual = tf.searchsorted(table, tf.repeat(scores[tf.newaxis], rows, axis=0), side="right")
-    total = tf.searchsorted(table, tf.fill([rows, 1], tf.float32.max), side="right")
+    unusual = count_at_most(table, tf.repeat(scores[tf.newaxis], rows, axis=0))
+    total = count_at_most(table, tf.fill([rows, 1], tf.float32.max))
     ratios = tf.cast(1 + unusual, tf.float32) / tf.cast(1 + total, tf.float32)
     if groups is None:
         return ratios[0]

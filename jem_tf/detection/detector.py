@@ -112,8 +112,9 @@ class Detector(State):
             tape.watch(x)
             *outputs, logits = self._outputs(x)
             logits = tf.cast(logits, tf.float32)
-            density = maths.log_density(logits)
-        gradient = tf.reshape(scale * tape.gradient(density, x), [tf.shape(x)[0], -1])
+        density = maths.log_density(logits)
+        gradient = scale * tape.gradient(logits, x, maths.log_density_gradient(logits))
+        gradient = tf.reshape(gradient, [tf.shape(x)[0], -1])
         columns = [density, -tf.norm(gradient, axis=-1), statistics.max_probability(logits)]
         vectors = [to_vectors(output) for output in outputs]
         if vectors:

@@ -18,6 +18,8 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from jem_tf.detection.search import count_at_most
+
 # Chosen on validation rows of Fashion-MNIST and digits.
 PENALTY = 0.03  # of the squared weights
 
@@ -48,7 +50,7 @@ def _rank(values: tf.Tensor, table: tf.Tensor) -> tf.Tensor:
 
     Between two entries it is interpolated: rounding errors must not change an answer.
     """
-    index = tf.searchsorted(table, values, side="right")
+    index = count_at_most(table, values)
     last = tf.shape(table)[1] - 1
     below, above = (
         tf.gather(table, tf.clip_by_value(i, 0, last), batch_dims=1) for i in (index - 1, index)

@@ -18,6 +18,7 @@ from jem_tf.model import JEM
 from jem_tf.saved_model import layout
 from jem_tf.saved_model.fitted import fit_calibration, measure
 from jem_tf.saved_model.images import MAX_PIXELS
+from jem_tf.saved_model.lite import convert
 from jem_tf.saved_model.signatures import Signatures
 from jem_tf.saved_model.warmup import warmup_requests
 from jem_tf.version import VERSION
@@ -38,6 +39,7 @@ def export(
     reference: Any = None,
     max_image_pixels: int = MAX_PIXELS,
     with_chains: bool | None = None,
+    lite: bool = False,
 ) -> Path:
     """Write `model` as the next version below `directory`; return the path of that version.
 
@@ -72,6 +74,9 @@ def export(
             pixel, and up to 12 if it is a progressive JPEG.
         with_chains: write the signatures `sample` and `refine`; by default for every `JEM`, and not
             for a classifier, which has learned no density.
+        lite: also write `assets.extra/model.tflite`, for LiteRT on phones, with the signatures
+            `serving_default`, `logits` and `energy`. `ValueError` if the network has operators that
+            LiteRT lacks.
     """
     plain = isinstance(model, keras.Model) and not isinstance(model, JEM)
     model = wrap_classifier(model, calibrate) if plain else model
@@ -111,6 +116,8 @@ def export(
         (temporary / layout.METADATA).write_text(json.dumps(metadata, indent=2) + "\n")
         if examples and calibration.examples is not None:
             (temporary / layout.EXAMPLES).write_text(json.dumps(calibration.examples) + "\n")
+        if lite:
+            (temporary / layout.LITE).write_bytes(convert(signatures))
         requests = warmup_requests(directory.name, functions, signatures.shape, warmup_batches)
         with tf.io.TFRecordWriter(str(temporary / layout.WARMUP)) as writer:
             for request in requests:

@@ -8,6 +8,7 @@ the rest of the package.
             saved_model.pb
             assets.extra/jem.json                       what the export says about itself
             assets.extra/examples.json                  example inputs, as the body of a request
+            assets.extra/model.tflite                   for LiteRT, if it was asked for
             assets.extra/tf_serving_warmup_requests     requests that TF Serving replays at loading
 """
 
@@ -19,6 +20,7 @@ SAVED_MODEL = "saved_model.pb"
 ASSETS = "assets.extra"
 METADATA = f"{ASSETS}/jem.json"
 EXAMPLES = f"{ASSETS}/examples.json"
+LITE = f"{ASSETS}/model.tflite"
 WARMUP = f"{ASSETS}/tf_serving_warmup_requests"
 MAX_VERSION = 2**63 - 1  # TF Serving keeps versions as int64
 

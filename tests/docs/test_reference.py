@@ -96,7 +96,7 @@ def test_every_signature_and_output_is_listed():
     for function in functions.values():
         names |= {*function.structured_outputs, *function.structured_input_signature[1]}
     assert [name for name in sorted(names) if f"`{name}`" not in text] == []
-    for file in (layout.SAVED_MODEL, layout.METADATA, layout.EXAMPLES, layout.WARMUP):
+    for file in (layout.SAVED_MODEL, layout.METADATA, layout.EXAMPLES, layout.LITE, layout.WARMUP):
         assert f"`{file}`" in text
 
 
