@@ -94,7 +94,9 @@ class SessionFunction:
             feed=[definition.inputs[key].name for key in self._inputs],
             fetch=[definition.outputs[key].name for key in self._outputs],
         )
-        self.is_elementwise = _ancestor_types(session.graph, options.fetch) <= ELEMENTWISE
+        self.is_elementwise = (
+            _types_between(session.graph, options.feed, options.fetch) <= ELEMENTWISE
+        )
         # The public `make_callable` compares shapes with those of the placeholders.
         self._run = session._make_callable_from_options(options)
 
@@ -103,11 +105,14 @@ class SessionFunction:
         return dict(zip(self._outputs, results))
 
 
-def _ancestor_types(graph: tf.Graph, names: Iterable[str]) -> set[str]:
-    """Return the types of the operations that the tensors `names` depend on."""
-    found, waiting = set(), {graph.get_tensor_by_name(name).op for name in names}
+def _types_between(graph: tf.Graph, feeds: Iterable[str], fetches: Iterable[str]) -> set[str]:
+    """Return the types of the operations that run when `feeds` are given for `fetches`."""
+    given = {graph.get_tensor_by_name(name).op for name in feeds}
+    found: set[tf.Operation] = set()
+    waiting = {graph.get_tensor_by_name(name).op for name in fetches} - given
     while waiting:
         operation = waiting.pop()
         found.add(operation)
-        waiting |= {*(t.op for t in operation.inputs), *operation.control_inputs} - found
+        parents = {*(t.op for t in operation.inputs), *operation.control_inputs}
+        waiting |= parents - found - given
     return {operation.type for operation in found}
