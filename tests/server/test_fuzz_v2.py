@@ -1,4 +1,4 @@
-"""About 1 500 random V2 requests: each gets a client error or an answer."""
+"""About 500 random V2 requests: each gets a client error or an answer."""
 
 import json
 
@@ -51,7 +51,7 @@ messages = st.fixed_dictionaries(
 )
 
 
-@settings(FUZZ, max_examples=400)
+@settings(FUZZ, max_examples=150)
 @given(
     document=documents, binary=st.binary(max_size=16), header=st.sampled_from(["exact", 0, 10**6])
 )
@@ -62,7 +62,7 @@ def fuzz_documents(fuzzer, document, binary, header):
     fuzzer.send(send_rest, "POST", PATH, content + binary, headers)
 
 
-@settings(FUZZ, max_examples=300)
+@settings(FUZZ, max_examples=120)
 @given(
     signature=st.sampled_from(SIGNATURES),
     tensors=st.lists(messages, max_size=3),
