@@ -39,10 +39,10 @@ class Detector(State):
     ```
 
     It combines log p(x), the norm of its gradient, the largest probability, and for hidden layers
-    the Mahalanobis distance, the length of the feature vector, the residual of a principal subspace
-    and the distance to the nearest training rows. Weights are chosen with outliers that are made
-    from validation rows. The verdict is conformal: of inputs like the validation rows, a share of
-    at most `false_alarm_rate` is flagged on average.
+    the Mahalanobis distance, the residual of a principal subspace and the distance to the nearest
+    training rows. Weights are chosen with outliers that are made from validation rows. The verdict
+    is conformal: of inputs like the validation rows, a share of at most `false_alarm_rate` is
+    flagged on average.
 
     Args:
         false_alarm_rate: the share of in-distribution inputs that may be flagged.
@@ -90,8 +90,7 @@ class Detector(State):
         """The names of the statistics; `mahalanobis_1` is that of the first feature layer."""
         numbers = range(1, len(self.layer_names) + 1)
         of_features = ("residual", "neighbours") if self.layer_names else ()
-        by_layer = [f"{name}_{i}" for i in numbers for name in ("mahalanobis", "feature_norm")]
-        return (*OF_LOGITS, *of_features, *by_layer)
+        return (*OF_LOGITS, *of_features, *(f"mahalanobis_{i}" for i in numbers))
 
     @property
     def fitted(self) -> bool:
@@ -124,7 +123,6 @@ class Detector(State):
         for number, vector in enumerate(vectors, start=1):
             arrays = (self[f"{name}_{number}"] for name in statistics.Gaussians._fields)
             columns.append(statistics.mahalanobis(vector, statistics.Gaussians(*arrays)))
-            columns.append(statistics.feature_norm(vector))
         return Readings(logits, tf.stack(columns, axis=1))
 
     def score(self, readings: tf.Tensor) -> tf.Tensor:

@@ -20,8 +20,7 @@ import tensorflow as tf
 
 from jem_tf.detection.search import count_at_most
 
-# Chosen on validation rows of Fashion-MNIST and digits.
-PENALTY = 0.03  # of the squared weights
+PENALTY = 0.03  # of the squared weights; chosen on validation rows of Fashion-MNIST and digits
 
 
 class Fusion(NamedTuple):
@@ -74,35 +73,25 @@ def fused_score(values: tf.Tensor, table: tf.Tensor, low: tf.Tensor, high: tf.Te
 def fit_fusion(inside: np.ndarray, outliers: dict[str, np.ndarray]) -> Fusion:
     """Choose the weights that separate rows `inside` `[m, s]` from `outliers` `[n, s]` by kind.
 
-    All kinds of outliers together count as much as the rows. Each kind counts as much as another
-    in a first regression. In the second, half of its share is in proportion to its loss in the
-    first, so that kinds that are hard to detect count more.
+    All kinds of outliers together count as much as the rows, and each kind as much as another.
     """
     table = np.sort(np.where(np.isfinite(inside), inside, -np.inf), axis=0).T.astype(np.float32)
-    rows, *kinds = (
-        -np.concatenate(log_tails(np.float32(values), table), axis=1).astype(np.float64)
-        for values in (inside, *outliers.values())
-    )
-    equal = np.full(len(kinds), 1 / len(kinds))
-    bias, slopes = _logistic_regression(rows, kinds, equal)
-    losses = np.array([np.logaddexp(0.0, -(kind @ slopes + bias)).mean() for kind in kinds])
-    _, slopes = _logistic_regression(rows, kinds, (equal + losses / losses.sum()) / 2)
-    low, high = np.split(slopes.astype(np.float32), 2)
+    sets = [inside, *outliers.values()]
+    tails = [np.concatenate(log_tails(np.float32(values), table), axis=1) for values in sets]
+    shares = [0.5, *[0.5 / len(outliers)] * len(outliers)]
+    weights = np.concatenate([np.full(len(t), s / len(t)) for t, s in zip(tails, shares)])
+    labels = np.repeat([0.0, 1.0], [len(inside), sum(map(len, tails[1:]))])
+    coefficients = _logistic_regression(-np.concatenate(tails), labels, weights)
+    low, high = np.split(coefficients.astype(np.float32), 2)
     return Fusion(table, low, high)
 
 
-def _logistic_regression(
-    rows: np.ndarray, kinds: list[np.ndarray], shares: np.ndarray
-) -> tuple[float, np.ndarray]:
-    """The bias and the slopes, none of them negative, that separate `rows` `[m, d]` from `kinds`
-    of outliers `[n, d]`, with an L2 `PENALTY`. `shares` sum to 1."""
+def _logistic_regression(x: np.ndarray, labels: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Coefficients, none of them negative, with an L2 `PENALTY`; `[features]`."""
     from scipy.optimize import minimize
     from scipy.special import expit
 
-    x = np.concatenate([rows, *kinds])
-    labels = np.repeat([0.0, 1.0], [len(rows), len(x) - len(rows)])
-    counts = [len(rows), *map(len, kinds)]
-    weights = np.repeat(np.array([1.0, *shares]) / counts / 2, counts)
+    x = x.astype(np.float64)
 
     def loss(parameters: np.ndarray) -> tuple[float, np.ndarray]:
         bias, slopes = parameters[0], parameters[1:]
@@ -114,5 +103,4 @@ def _logistic_regression(
 
     start = np.concatenate([[-1.0], np.full(x.shape[1], 0.1)])
     bounds = [(None, None), *[(0.0, None)] * x.shape[1]]
-    result = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds).x
-    return result[0], result[1:]
+    return minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds).x[1:]

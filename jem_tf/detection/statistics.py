@@ -66,11 +66,6 @@ def mahalanobis(features: tf.Tensor, gaussians: Gaussians) -> tf.Tensor:
     return -tf.reduce_sum(tf.square(white - nearest), axis=1)
 
 
-def feature_norm(features: tf.Tensor) -> tf.Tensor:
-    """||f|| (Yu et al. 2023); `[n]`."""
-    return tf.norm(features, axis=1)
-
-
 def fit_subspace(features: np.ndarray) -> Subspace:
     """Fit the directions with `KEPT_VARIANCE` of the variance of `features` `[n, d]`."""
     centre = features.mean(0)
