@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from jem_tf.data import images, sources, tables
+from jem_tf.data.dataset import SPLITS
 
 
 @dataclass
@@ -92,7 +93,7 @@ def open_rows(
     if suffix in images.SUFFIXES:
         return FileRows([str(path)])
     if suffix == ".txt":
-        return FileRows(path.read_text().split("\n"))
+        return FileRows(path.read_text().splitlines())
     if suffix in (*tables.SUFFIXES, ".npz", ".tfrecord") and not path.is_file():
         raise ValueError(f"There is no file {str(path)!r}.")
     if suffix in tables.SUFFIXES:
@@ -259,6 +260,8 @@ class DatasetRows(Rows):
     """
 
     def __init__(self, name: str, split: str, data_dir: str | None):
+        if split not in SPLITS:
+            raise ValueError(f"`split` must be one of {SPLITS}. Received: split={split!r}")
         dataset = sources.load(name, data_dir, labelled=False)
         self._rows = getattr(dataset, split)
         self._names, self._count = dataset.class_names, len(self._rows)

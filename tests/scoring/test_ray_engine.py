@@ -1,5 +1,6 @@
 """Scores by Ray: the same rows and values, and nothing is lost with a worker."""
 
+import sys
 import threading
 import time
 
@@ -19,6 +20,12 @@ def test_a_model_in_memory_is_refused(tmp_path):
     model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(3)])
     with pytest.raises(ValueError, match="pass a path or an address"):
         jem_tf.score(model, np.ones((4, 2)), tmp_path / "a.parquet", engine="ray")
+
+
+def test_a_missing_package_is_named(exported, images, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(ValueError, match=r"pip install jem_tf\[ray\]"):
+        jem_tf.score(exported / "images", images[0], tmp_path / "a.parquet", engine="ray")
 
 
 @pytest.fixture

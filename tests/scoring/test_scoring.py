@@ -223,17 +223,27 @@ def test_what_cannot_be_scored_is_said(export, tmp_path, images, npz):
     with pytest.raises(ValueError, match="no image files"):
         (tmp_path / "empty").mkdir()
         jem_tf.score(export, tmp_path / "empty", tmp_path / "a.parquet")
+    module = tf.Module()
+    module.double = tf.function(lambda x: 2 * x, input_signature=[tf.TensorSpec([None, 2])])
+    tf.saved_model.save(module, str(tmp_path / "other"), module.double)
+    with pytest.raises(ValueError, match=r"must be an export of jem_tf: .* no class_id, energy"):
+        jem_tf.score(tmp_path / "other", npz, tmp_path / "a2.parquet")
     with pytest.raises(ValueError, match=r"shape \[batch, 6, 6, 1\]"):
         jem_tf.score(export, images[0][:, :3], tmp_path / "b.parquet")
 
 
+@pytest.fixture(scope="module")
+def addresses(exported, shared_servers):
+    base = str(exported / "images")
+    return shared_servers(model_name="images", model_base_path=base).addresses
+
+
 @pytest.mark.parametrize("transport", ["grpc", "rest"])
 def test_an_endpoint_scores_files_and_arrays(
-    transport, export, photos, images, shared_servers, tmp_path
+    transport, addresses, export, photos, images, tmp_path
 ):
     """The server decodes the files; the broken one alone has an error."""
-    options = {"model_name": "images", "model_base_path": str(export)}
-    address = shared_servers(**options).addresses[transport]
+    address = addresses[transport]
     model = f"{address if '://' in address else f'grpc://{address}'}/images"
     files = sorted(path for path in photos.rglob("*") if path.suffix in (".png", ".jpg"))
     files[4].write_bytes(b"broken")

@@ -1,0 +1,86 @@
+"""Rows to score: sources, their order, and reading from the middle."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from PIL import Image
+
+from jem_tf.data.rows import open_rows
+
+
+def read(rows, start=0, size=7):
+    batches = list(rows.batches(start, size))
+    assert all(len(batch.ids) <= size for batch in batches)
+    return [i for batch in batches for i in batch.ids], [x for batch in batches for x in batch.x]
+
+
+def test_an_npz_file_is_read_in_pieces(tmp_path):
+    x = np.random.default_rng(0).normal(size=(50, 3, 2)).astype(np.float32)
+    np.savez_compressed(tmp_path / "a.npz", x_train=x, x_test=x[:9], y_test=np.arange(9))
+    rows = open_rows(tmp_path / "a.npz", split="train")
+    ids, values = read(rows, start=11)
+    assert len(rows) == 50 and ids == [str(i) for i in range(11, 50)]
+    np.testing.assert_array_equal(values, x[11:])
+    assert next(open_rows(tmp_path / "a.npz").batches(4, 2)).labels == [4, 5]
+    with pytest.raises(ValueError, match=r"must hold x, or x_validation"):
+        open_rows(tmp_path / "a.npz", split="validation")
+
+
+def test_arrays_that_cannot_be_read_in_pieces_are_refused(tmp_path):
+    np.savez(tmp_path / "a.npz", x=np.asfortranarray(np.ones((5, 4, 3))))
+    with pytest.raises(ValueError, match="C order"):
+        open_rows(tmp_path / "a.npz")
+    (tmp_path / "b.npz").write_bytes(b"no archive")
+    with pytest.raises(ValueError, match="Cannot read"):
+        open_rows(tmp_path / "b.npz")
+
+
+def test_files_of_folders_and_lists(tmp_path):
+    for name in ("b/2.png", "b/1.JPG", "a.webp", "notes.txt"):
+        (tmp_path / "set" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "set" / name).write_bytes(name.encode())
+    ids, contents = read(open_rows(tmp_path / "set"))
+    assert [i.removeprefix(f"{tmp_path}/set/") for i in ids] == ["a.webp", "b/1.JPG", "b/2.png"]
+    assert contents == [b"a.webp", b"b/1.JPG", b"b/2.png"]
+    (tmp_path / "list.txt").write_text(f"{ids[2]}\n\n{ids[0]}\n{tmp_path}/missing.png\n")
+    listed = open_rows(tmp_path / "list.txt")
+    assert read(listed) == (
+        [ids[2], ids[0], f"{tmp_path}/missing.png"],
+        [b"b/2.png", b"a.webp", b""],
+    )
+    assert next(listed.batches()).labels[0] == "b" and listed.is_images
+
+
+def test_a_data_set_by_name_has_names_as_labels():
+    rows = open_rows("digits")
+    batch = next(rows.batches(350, 100))
+    assert len(rows) == 360 and batch.ids[0] == "350" and batch.x.shape == (10, 8, 8, 1)
+    assert set(batch.labels) <= set("0123456789")
+    with pytest.raises(ValueError, match=r"Received: split='tset'"):
+        open_rows("digits", split="tset")
+
+
+def test_records_with_images_and_labels(tmp_path):
+    file = tmp_path / "a.png"
+    Image.new("L", (4, 4)).save(file)
+    with tf.io.TFRecordWriter(str(tmp_path / "a.tfrecord")) as writer:
+        for name in (b"cat", b"dog"):
+            value = {"image/encoded": file.read_bytes(), "label": name}
+            features = {
+                key: tf.train.Feature(bytes_list=tf.train.BytesList(value=[v]))
+                for key, v in value.items()
+            }
+            example = tf.train.Example(features=tf.train.Features(feature=features))
+            writer.write(example.SerializeToString())
+    rows = open_rows(tmp_path / "a.tfrecord")
+    assert len(rows) == 2 and rows.is_images
+    assert next(rows.batches(1)).labels == ["dog"]
+    (tmp_path / "b.tfrecord").write_bytes(b"no records" * 10)
+    with pytest.raises(ValueError, match="Cannot read"):
+        open_rows(tmp_path / "b.tfrecord")
+
+
+def test_other_data_is_refused(tmp_path):
+    (tmp_path / "a.xlsx").write_text("")
+    with pytest.raises(ValueError, match=r"or the name of a data set. Received: .*xlsx"):
+        open_rows(tmp_path / "a.xlsx")
