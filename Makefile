@@ -11,7 +11,7 @@ STAMP := .venv/.stamp
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo train evaluate export serve up image image-models \
-  browser test test-slow test-torch test-v2 lint format docs bench bench-serving compare clean
+  browser test test-slow fuzz test-torch test-v2 lint format docs bench bench-serving compare clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -62,6 +62,9 @@ test: $(STAMP) browser ## the test suite
 
 test-slow: $(STAMP) ## the tests that train for minutes
 	$(BIN)/pytest -m slow -v
+
+fuzz: $(STAMP) ## 100 000 random requests over REST, gRPC and V2
+	FUZZ_SCALE=16 $(BIN)/pytest -v tests/server/test_fuzz.py tests/server/test_fuzz_v2.py
 
 .venv/.torch: $(STAMP)
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[torch]'

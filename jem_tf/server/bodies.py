@@ -8,7 +8,7 @@ from typing import Any
 from jem_tf.server import limits
 from jem_tf.server.errors import RequestError, invalid
 from jem_tf.server.flags import Options
-from jem_tf.server.limits import Call
+from jem_tf.server.limits import Bytes, Call
 from jem_tf.server.workers import Workers
 
 _CHUNK = 2**20
@@ -19,7 +19,7 @@ async def answer(
     options: Options,
     scope: dict[str, Any],
     receive: Any,
-    function: Callable[[bytes], Any],
+    function: Callable[[Bytes], Any],
 ) -> Any:
     """Return `function(body)` for the body of an ASGI request, within the limits of requests.
 
@@ -37,7 +37,7 @@ async def answer(
 
 async def read_body(
     scope: dict[str, Any], receive: Any, max_bytes: int, seconds: float | None, call: Call
-) -> bytes:
+) -> bytearray:
     """Return the body of an ASGI request, whose memory `call` holds.
 
     Raise `RequestError`, and close the call, if the body is larger than `max_bytes`, or does not
@@ -55,23 +55,24 @@ async def read_body(
         raise
 
 
-async def _read(scope: dict[str, Any], receive: Any, max_bytes: int, call: Call) -> bytes:
-    chunks, more = [], True
+async def _read(scope: dict[str, Any], receive: Any, max_bytes: int, call: Call) -> bytearray:
+    body, more = bytearray(), True  # joining chunks would take the memory twice
     declared = int(dict(scope["headers"]).get(b"content-length", 0))
     size = declared if declared > max_bytes else 0
     while more and size <= max_bytes:
         message = await receive()
         if message["type"] == "http.disconnect":
             raise RequestError("CANCELLED", "The client disconnected.")
-        chunks.append(message.get("body", b""))
-        call.reserve(len(chunks[-1]), "The request body")
-        size += len(chunks[-1])
+        chunk = message.get("body", b"")
+        call.reserve(len(chunk), "The request body")
+        body += chunk
+        size += len(chunk)
         more = message.get("more_body", False)
     if size > max_bytes:
         raise RequestError(
             "RESOURCE_EXHAUSTED", f"The request body is larger than {max_bytes} bytes."
         )
-    return b"".join(chunks)
+    return body
 
 
 def is_gzipped(scope: dict[str, Any]) -> bool:
@@ -79,13 +80,13 @@ def is_gzipped(scope: dict[str, Any]) -> bool:
     return b"gzip" in dict(scope["headers"]).get(b"content-encoding", b"")
 
 
-def gunzip(body: bytes, max_bytes: int) -> bytes:
+def gunzip(body: Bytes, max_bytes: int) -> Bytes:
     """Return `body` decompressed, whose memory the current call holds.
 
     Raise `RequestError` if `body` is not one complete gzip stream, or if the result exceeds
     `max_bytes`.
     """
-    decompressor, chunks, size = zlib.decompressobj(16 + zlib.MAX_WBITS), [], 0
+    decompressor, content = zlib.decompressobj(16 + zlib.MAX_WBITS), bytearray()
     while not decompressor.eof:
         try:
             chunk = decompressor.decompress(body, _CHUNK)
@@ -95,13 +96,12 @@ def gunzip(body: bytes, max_bytes: int) -> bytes:
         if not chunk and not body and not decompressor.eof:
             raise invalid("The request body is not valid gzip: it is truncated.")
         limits.reserve(len(chunk), "The decompressed request body")
-        chunks.append(chunk)
-        size += len(chunk)
-        if size > max_bytes:
+        content += chunk
+        if len(content) > max_bytes:
             raise RequestError(
                 "RESOURCE_EXHAUSTED",
                 f"The request body is larger than {max_bytes} bytes after decompression.",
             )
     if decompressor.unused_data:
         raise invalid("The request body is not valid gzip: something follows the stream.")
-    return b"".join(chunks)
+    return content

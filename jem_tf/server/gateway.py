@@ -198,7 +198,7 @@ class Gateway:
             body = await bodies.read_body(scope, receive, options.max_message_bytes, seconds, call)
             call.close()
             with self._request_in_progress(len(body)):
-                return await self._forward_rest(scope, body)
+                return await self._forward_rest(scope, bytes(body))
         except RequestError as error:
             return _error_response(error.http_status, error.message)
         except httpx.TimeoutException:

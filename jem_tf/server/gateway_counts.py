@@ -58,9 +58,8 @@ class VerdictCounter:
         self._count(response.model_spec.name, response.model_spec.signature_name, arrays)
 
     def _count_rest(self, model: str, request: bytes, gzipped: bool, response: bytes) -> None:
-        if gzipped:
-            request = bodies.gunzip(request, self._max_bytes)
-        signature = json_documents.loads(request).get("signature_name", "")
+        content = bodies.gunzip(request, self._max_bytes) if gzipped else request
+        signature = json_documents.loads(content).get("signature_name", "")
         answer = json_documents.loads(response)
         columns = answer.get("outputs") or {
             name: [row[name] for row in answer["predictions"]]

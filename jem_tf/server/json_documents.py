@@ -11,12 +11,13 @@ from typing import Any
 import orjson
 
 from jem_tf.server import limits
+from jem_tf.server.limits import Bytes
 
 _CHUNK = 2**20  # counting a chunk takes about a millisecond, in which no other thread runs
 _BYTES = {b"{": 232, b"[": 88, b",": 64, b'"': 16}  # of Python objects, measured with CPython 3.11
 
 
-def loads(body: bytes) -> Any:
+def loads(body: Bytes) -> Any:
     """Return the first JSON value in `body`.
 
     NaN and Infinity are numbers, text after the value is ignored, and the first of equal keys
@@ -36,7 +37,7 @@ def loads(body: bytes) -> Any:
             gc.enable()
 
 
-def parsed_bytes(body: bytes) -> int:
+def parsed_bytes(body: Bytes) -> int:
     """Return about how many bytes the objects of a JSON document take, with copies of its text.
 
     Text that is not ASCII takes up to four bytes per character.
@@ -47,12 +48,12 @@ def parsed_bytes(body: bytes) -> int:
     return size
 
 
-def _reserve(body: bytes) -> None:
+def _reserve(body: Bytes) -> None:
     if len(body) > limits.FREE_BYTES:
         limits.reserve(parsed_bytes(body), "The parsed JSON")
 
 
-def _parse_leniently(body: bytes) -> Any:
+def _parse_leniently(body: Bytes) -> Any:
     """Return the first value, parsed by Python's slower parser, as orjson does none of this."""
     _reserve(body)  # once more: keys and values are also listed as pairs
     decoder = json.JSONDecoder(object_pairs_hook=lambda pairs: dict(reversed(pairs)))
@@ -62,7 +63,7 @@ def _parse_leniently(body: bytes) -> Any:
     return document
 
 
-def _may_repeat_keys(body: bytes, document: Any) -> bool:
+def _may_repeat_keys(body: Bytes, document: Any) -> bool:
     """Return whether a key of `document` may be there twice: its name is, outside of rows."""
     if not isinstance(document, dict):
         return False

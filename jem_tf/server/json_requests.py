@@ -13,10 +13,11 @@ from jem_tf.server import json_documents
 from jem_tf.server.errors import RequestError, invalid
 from jem_tf.server.examples import add_context
 from jem_tf.server.json_arrays import format_value, is_base64, json_type, to_array, to_bytes
+from jem_tf.server.limits import Bytes
 from jem_tf.server.servable import Arrays
 
 
-def parse_body(body: bytes) -> dict[str, Any]:
+def parse_body(body: Bytes) -> dict[str, Any]:
     """Return the JSON object in `body`; raise `RequestError` if there is none."""
     if not body or body.isspace():
         raise invalid("JSON Parse error: The document is empty")

@@ -11,6 +11,7 @@ from typing import Any
 
 from jem_tf.server.errors import RequestError
 
+Bytes = bytes | bytearray
 FREE_BYTES = 2**16  # of a request, beside the budget: small requests are answered under any load
 _current: ContextVar["Call | None"] = ContextVar("call", default=None)
 

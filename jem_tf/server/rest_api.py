@@ -17,6 +17,7 @@ from jem_tf.saved_model import layout
 from jem_tf.server import bodies, json_requests, json_responses
 from jem_tf.server.errors import RequestError, invalid
 from jem_tf.server.flags import Options
+from jem_tf.server.limits import Bytes
 from jem_tf.server.servable import DEFAULT_SIGNATURE, Servable
 from jem_tf.server.service import Service, signature_def_map
 from jem_tf.server.workers import Workers
@@ -84,7 +85,7 @@ class RestApi:
             infer = partial(self._infer, suffix, target)
             return await bodies.answer(self._workers, self._options, scope, receive, infer)
 
-    def _infer(self, verb: str, target: Target, body: bytes) -> bytes:
+    def _infer(self, verb: str, target: Target, body: Bytes) -> bytes:
         """Answer a predict, classify or regress request; runs in a thread."""
         service = self._service
         with service.manager.use(*target) as servable:

@@ -17,6 +17,7 @@ from jem_tf.server import bodies, json_requests, json_responses, v2, v2_tensors
 from jem_tf.server.errors import RequestError, invalid, not_found
 from jem_tf.server.flags import Options
 from jem_tf.server.json_arrays import format_value, to_array
+from jem_tf.server.limits import Bytes
 from jem_tf.server.service import Service
 from jem_tf.server.workers import Workers
 
@@ -69,10 +70,10 @@ class RestV2:
             return _json(self._v2.metadata(name, version))
         raise not_found(f"V2 has no {method} {path}.")
 
-    def _infer(self, name: str, version: str, header_length: int | None, body: bytes) -> Response:
+    def _infer(self, name: str, version: str, header_length: int | None, body: Bytes) -> Response:
         """Answer an inference request; runs in a thread."""
         document = json_requests.parse_body(body[:header_length])
-        binary = b"" if header_length is None else body[header_length:]
+        binary = b"" if header_length is None else bytes(body[header_length:])
         inputs = _parse_inputs(document, binary)
         requested = [_named(item, "outputs") for item in _items(document, "outputs")]
         parameters = _parameters(document)

@@ -21,6 +21,7 @@ FUZZ = settings(
     suppress_health_check=list(HealthCheck),
 )
 MAX_GROWTH = 50  # MB
+SCALE = int(os.environ.get("FUZZ_SCALE", "1"))  # `make fuzz` sets it
 SIGNATURES = ["", "serving_default", "two", "echo", "scalar", "ragged", "picky", "classify", "no"]
 leaves = st.one_of(
     st.none(),
@@ -104,21 +105,21 @@ def send_garbage(client, message):
     assert code == "INTERNAL" if unreadable else code in ("INVALID_ARGUMENT", "NOT_FOUND")
 
 
-@settings(FUZZ, max_examples=600)
+@settings(FUZZ, max_examples=600 * SCALE)
 @given(document=documents, method=st.sampled_from(["predict", "classify", "regress"]))
 def fuzz_documents(fuzzer, document, method):
     path = f"/v1/models/rules:{method}".encode()
     fuzzer.send(send_rest, "POST", path, json.dumps(document).encode())
 
 
-@settings(FUZZ, max_examples=250)
+@settings(FUZZ, max_examples=250 * SCALE)
 @given(body=st.binary(max_size=200), gzipped=st.booleans())
 def fuzz_bodies(fuzzer, body, gzipped):
     headers = {"content-encoding": "gzip"} if gzipped else {}
     fuzzer.send(send_rest, "POST", b"/v1/models/rules:predict", body, headers)
 
 
-@settings(FUZZ, max_examples=250)
+@settings(FUZZ, max_examples=250 * SCALE)
 @given(
     parts=st.lists(path_words | st.text(path_characters, max_size=8), max_size=6),
     method=st.sampled_from(["GET", "POST", "DELETE", "OPTIONS"]),
@@ -127,7 +128,7 @@ def fuzz_paths(fuzzer, parts, method):
     fuzzer.send(send_rest, method, ("/" + "/".join(parts)).encode())
 
 
-@settings(FUZZ, max_examples=250)
+@settings(FUZZ, max_examples=250 * SCALE)
 @given(
     signature=st.sampled_from(SIGNATURES),
     inputs=st.dictionaries(tensor_names, tensors, max_size=3),
@@ -146,7 +147,7 @@ def fuzz_tensors(fuzzer, signature, inputs, outputs):
     fuzzer.send(send_grpc, request)
 
 
-@settings(FUZZ, max_examples=100)
+@settings(FUZZ, max_examples=100 * SCALE)
 @given(message=st.binary(max_size=100))
 def fuzz_messages(fuzzer, message):
     fuzzer.send(send_garbage, message)
@@ -160,7 +161,7 @@ def memory():
         return int(file.read().split()[1]) * resource.getpagesize() / 2**20
 
 
-def test_random_requests_do_not_break_the_server(plain, batching):
+def test_random_requests_do_not_break_the_server(plain, batching, caplog):
     fuzzer = Fuzzer(plain, batching)
     for fuzz in (fuzz_documents, fuzz_bodies, fuzz_paths, fuzz_tensors, fuzz_messages):
         fuzz(fuzzer)
@@ -170,3 +171,4 @@ def test_random_requests_do_not_break_the_server(plain, batching):
     for client in fuzzer.clients:
         response = client.predictions.Predict(predict_request(x=ones(1, 2)))
         assert list(response.outputs["y"].float_val) == [3.0]
+    assert not [record for record in caplog.records if record.exc_info]

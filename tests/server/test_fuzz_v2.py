@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from jem_tf.server.v2_tensors import DATATYPES
 
-from .test_fuzz import FUZZ, SIGNATURES, Fuzzer, send_rest, tensor_names, values
+from .test_fuzz import FUZZ, SCALE, SIGNATURES, Fuzzer, send_rest, tensor_names, values
 from .test_v2 import X, infer_request, method, post
 
 PATH = b"/v2/models/rules/infer"
@@ -51,7 +51,7 @@ messages = st.fixed_dictionaries(
 )
 
 
-@settings(FUZZ, max_examples=150)
+@settings(FUZZ, max_examples=150 * SCALE)
 @given(
     document=documents, binary=st.binary(max_size=16), header=st.sampled_from(["exact", 0, 10**6])
 )
@@ -62,7 +62,7 @@ def fuzz_documents(fuzzer, document, binary, header):
     fuzzer.send(send_rest, "POST", PATH, content + binary, headers)
 
 
-@settings(FUZZ, max_examples=120)
+@settings(FUZZ, max_examples=120 * SCALE)
 @given(
     signature=st.sampled_from(SIGNATURES),
     tensors=st.lists(messages, max_size=3),
@@ -82,9 +82,10 @@ def send_message(client, request):
         assert error.code().name in accepted, (error.code(), error.details())
 
 
-def test_random_requests_do_not_break_the_server(plain, batching):
+def test_random_requests_do_not_break_the_server(plain, batching, caplog):
     fuzzer = Fuzzer(plain, batching)
     fuzz_documents(fuzzer)
     fuzz_messages(fuzzer)
     for client in fuzzer.clients:
         assert post(client, {"inputs": [X]}).status_code == 200
+    assert not [record for record in caplog.records if record.exc_info]
