@@ -123,16 +123,14 @@ def _score(scorer: Scorer, batch: RowBatch, prepared: Any) -> Any:
     call = scorer.score_files if on_wire else scorer.score
     assert call is not None
     parts = list(_score_parts(call, inputs, places, batch.errors)) if len(places) else []
-    kept = np.concatenate([part for part, _ in parts]) if parts else places[:0]
-    valid = np.isin(np.arange(len(batch.ids)), kept)
 
-    def spread(name: str, values: Callable[[Outputs], Any], dtype: Any) -> Any:
-        column = np.zeros(
-            len(batch.ids), object if dtype == pa.string() else dtype.to_pandas_dtype()
-        )
+    def spread(read: Callable[[Outputs], Any], dtype: Any, is_verdict: bool) -> Any:
+        kind = object if dtype == pa.string() else dtype.to_pandas_dtype()
+        column, known = np.zeros(len(batch.ids), kind), np.zeros(len(batch.ids), bool)
         for rows, outputs in parts:
-            column[rows] = values(outputs)
-        return pa.array(column, dtype, mask=~valid)
+            column[rows] = read(outputs)
+            known[rows] = ~np.isnan(outputs["percentile"]) if is_verdict else True
+        return pa.array(column, dtype, mask=~known)
 
     readers: dict[str, Callable[[Outputs], Any]] = {
         "class": lambda out: _class_names(out, scorer.class_names),
@@ -143,9 +141,9 @@ def _score(scorer: Scorer, batch: RowBatch, prepared: Any) -> Any:
         "is_ood": lambda out: out["is_ood"],
     }
     columns = {"id": pa.array(batch.ids, pa.string())}
-    columns |= {
-        name: spread(name, read, schema().field(name).type) for name, read in readers.items()
-    }
+    for name, read in readers.items():
+        is_verdict = name in ("p_value", "is_ood")  # null if the model has no detector
+        columns[name] = spread(read, schema().field(name).type, is_verdict)
     columns["label"] = pa.array(
         _label_names(batch.labels, batch.ids, scorer.class_names), pa.string()
     )

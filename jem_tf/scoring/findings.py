@@ -37,7 +37,7 @@ class Findings:
     """
 
     def __init__(self) -> None:
-        self.rows = self.errors = self.flagged = self.labelled = self.agreeing = 0
+        self.rows = self.errors = self.judged = self.flagged = self.labelled = self.agreeing = 0
         self.reasons: dict[str, int] = {}  # of errors, by message
         self.classes: dict[str, ClassFindings] = {}
         self._strangest: list[tuple[Any, ...]] = []  # heaps
@@ -47,9 +47,11 @@ class Findings:
         """Add the next rows, an Arrow table of scores."""
         columns = {name: table[name].to_pylist() for name in ("id", "class", "label", "error")}
         scores, p_values, probabilities, flags = (
-            np.nan_to_num(table[name].to_numpy().astype(float))
+            table[name].to_numpy().astype(float)
             for name in ("ood_score", "p_value", "probability", "is_ood")
         )
+        judged = ~np.isnan(flags)  # rows with a verdict
+        flags = flags == 1
         for i, error in enumerate(columns["error"]):
             row = self.rows + i
             if error is not None:
@@ -60,9 +62,11 @@ class Findings:
             name, label = columns["class"][i], columns["label"][i]
             group = self.classes.setdefault(name, ClassFindings())
             group.rows += 1
-            group.flagged += int(flags[i])
-            group.p_values[min(int(20 * p_values[i]), 19)] += 1
-            self.flagged += int(flags[i])
+            if judged[i]:
+                self.judged += 1
+                self.flagged += int(flags[i])
+                group.flagged += int(flags[i])
+                group.p_values[min(int(20 * p_values[i]), 19)] += 1
             _keep(self._strangest, (-scores[i], row, columns["id"][i], name))
             if label is None:
                 continue

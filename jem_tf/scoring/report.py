@@ -4,6 +4,7 @@ Not here: what stands out (`findings.py`). One self-contained file, without scri
 """
 
 import base64
+import importlib.util
 import io
 from importlib import resources
 from pathlib import Path
@@ -19,19 +20,21 @@ RATE = 0.05  # of false alarms
 DRIFT = 1e-6  # p-value of a class at which it is said to drift
 
 
+def check_installed() -> None:
+    """Raise `ValueError` if a package that the page needs is missing."""
+    if not importlib.util.find_spec("jinja2"):
+        raise ValueError("The report needs jinja2: pip install 'jem_tf[report]'")
+
+
 def write_report(scores: Path, findings: Findings, rows: Rows) -> Path:
     """Write the page beside `scores`; return its path."""
-    try:
-        import jinja2
-    except ImportError as error:
-        raise ValueError(f"{error}: --report needs `pip install jem_tf[report]`.") from error
+    import jinja2
 
     template = resources.files("jem_tf.scoring").joinpath("report.html.j2").read_text()
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     page = environment.from_string(template).render(
         name=scores.name,
         findings=findings,
-        valid=findings.rows - findings.errors,
         rate=RATE,
         picture=lambda row: picture(rows, row),
         drifts=has_drifted,
@@ -49,7 +52,7 @@ def has_drifted(group: ClassFindings) -> bool:
     from scipy.stats import binom
 
     below = int(group.p_values[: len(group.p_values) // 2].sum())
-    return bool(binom.sf(below - 1, group.rows, 0.5) < DRIFT)
+    return bool(binom.sf(below - 1, group.p_values.sum(), 0.5) < DRIFT)
 
 
 def picture(rows: Rows, row: int) -> str | None:

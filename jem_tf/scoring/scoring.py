@@ -56,7 +56,7 @@ class Summary:
     out: Path
     rows: int
     errors: int
-    out_of_distribution: int
+    out_of_distribution: int | None  # None: the model has no verdict
     scored: int  # rows of this call; the others were scored before
     seconds: float
     report: Path | None = None
@@ -116,6 +116,10 @@ def score(
     check_known("engine", engine, ENGINES)
     for name, value in (("batch_size", batch_size), ("part_rows", part_rows), ("workers", workers)):
         check_positive_integer(name, value)
+    if report:
+        from jem_tf.scoring.report import check_installed, write_report
+
+        check_installed()
     job = Job(model, data, split, label, row_id, columns, data_dir, batch_size)
     rows = job.open_rows()
     parts = Parts(Path(out), len(rows), part_rows)
@@ -134,12 +138,9 @@ def score(
     seconds = time.monotonic() - begin
     findings = Findings()
     parts.finish(findings.add)
-    page = None
-    if report:
-        from jem_tf.scoring.report import write_report
-
-        page = write_report(parts.out, findings, rows)
-    counts = findings.rows, findings.errors, findings.flagged
+    page = write_report(parts.out, findings, rows) if report else None
+    flagged = findings.flagged if findings.judged else None
+    counts = findings.rows, findings.errors, flagged
     return Summary(parts.out, *counts, left, seconds, page)
 
 

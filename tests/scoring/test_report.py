@@ -41,6 +41,23 @@ def test_the_page_has_shares_pictures_label_errors_and_reasons(page):
     assert "<script" not in text and "http" not in text
 
 
+def test_a_model_without_a_detector_has_no_verdict(tmp_path):
+    import keras
+
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(3)])
+    x = np.random.default_rng(0).normal(size=(30, 2))
+    summary = jem_tf.score(model, x, tmp_path / "scores.csv", report=True)
+    text = summary.report.read_text()
+    assert summary.out_of_distribution is None
+    assert "The model has no verdict" in text and "<td>yes</td>" not in text
+
+
+def test_a_missing_package_is_named_before_anything_is_scored(tmp_path, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ValueError, match="needs jinja2: pip install"):
+        jem_tf.score("runs/none", "none.csv", tmp_path / "a.csv", report=True)
+
+
 def test_a_class_drifts_if_its_p_values_are_small():
     rng = np.random.default_rng(0)
     for scale, expected in ((1.0, False), (0.6, True)):
