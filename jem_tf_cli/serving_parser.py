@@ -134,6 +134,7 @@ def add_clients(commands: Commands) -> None:
     parser.add_argument("--ca", type=Path, help="PEM file of the authority of the server")
     parser.add_argument("--certificate", type=Path, help="PEM file of the client certificate")
     parser.add_argument("--key", type=Path, help="PEM file of the client key")
+    parser.add_argument("--token-file", type=Path, help="file with the bearer token of the server")
     parser.add_argument("--json", action="store_true", help="a line of JSON for each image")
 
 

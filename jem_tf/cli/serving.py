@@ -82,6 +82,8 @@ def predict(arguments: Namespace) -> None:
     names = ("version", "label", "timeout", "ca", "certificate", "key")
     options = {name: getattr(arguments, name) for name in names}
     failed = 0
+    if arguments.token_file is not None:
+        options["token"] = arguments.token_file.read_text().strip()
     with JEMClient(arguments.address, arguments.model, **options) as client:
         for row in _answers(client, arguments.images):
             failed += "error" in row

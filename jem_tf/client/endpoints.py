@@ -3,7 +3,8 @@
 from typing import Any
 from urllib.parse import urlparse
 
-from jem_tf.client.client import SCHEMES, JEMClient
+from jem_tf.client.base import SCHEMES
+from jem_tf.client.client import JEMClient
 
 
 def open_endpoint(address: str, **options: Any) -> JEMClient:

@@ -2,14 +2,24 @@
 
 import base64
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import numpy as np
 
-from jem_tf.client.wire import INIT_SIGNATURE, Arrays, Signature, Wire, WireError, to_shape
+from jem_tf.client.wire import (
+    INIT_SIGNATURE,
+    Arrays,
+    Exchange,
+    Signature,
+    StaleSignaturesError,
+    Wire,
+    WireError,
+    to_shape,
+)
 
 _GRPC_CODES = {
     400: "INVALID_ARGUMENT",
@@ -27,70 +37,99 @@ _GRPC_CODES = {
 class RestWire(Wire):
     """Calls the column form of `:predict`; the types of outputs come from the metadata."""
 
-    def connect(self, scheme: str, host: str, tls: dict[str, bytes | None]) -> None:
+    needs_signatures = True
+
+    def connect(self, is_async: bool) -> None:
         try:
             import httpx
         except ImportError as error:
             raise ValueError("REST needs httpx: `pip install jem_tf[client]`.") from error
-        self._client = httpx.Client(verify=_ssl_context(tls) if scheme == "https" else True)
+        endpoint = self.endpoint
+        verify = _ssl_context(endpoint.tls) if endpoint.scheme == "https" else True
+        headers = {"Authorization": f"Bearer {endpoint.token}"} if endpoint.token else {}
+        client: Any = httpx.AsyncClient if is_async else httpx.Client
+        self._client = client(verify=verify, headers=headers)
         version = ""
-        if self.version is not None:
-            version = f"/versions/{self.version}"
-        elif self.label is not None:
-            version = f"/labels/{quote(self.label, safe='')}"
-        self._url = f"{scheme}://{host}/v1/models/{quote(self.model, safe='')}{version}"
+        if endpoint.version is not None:
+            version = f"/versions/{endpoint.version}"
+        elif endpoint.label is not None:
+            version = f"/labels/{quote(endpoint.label, safe='')}"
+        model = quote(endpoint.model, safe="")
+        self._url = f"{endpoint.scheme}://{endpoint.host}/v1/models/{model}{version}"
 
-    def call(
-        self,
-        signature: str,
-        inputs: Arrays,
-        seconds: float,
-        get_signatures: Callable[[bool], dict[str, Signature]],
-    ) -> Arrays:
-        signatures = get_signatures(False)
+    def call(self, signature: str, inputs: Arrays) -> Exchange:
         body = {"signature_name": signature, "inputs": {k: _to_json(v) for k, v in inputs.items()}}
-        values = self._send("POST", ":predict", seconds, json.dumps(body))["outputs"]
-        if not _matches(values, signatures.get(signature)):  # a new version has other outputs
-            signatures = get_signatures(True)
-        outputs = signatures[signature].outputs
-        if len(outputs) == 1:
-            values = {next(iter(outputs)): values}
-        return {name: _to_array(value, outputs[name][0]) for name, value in values.items()}
 
-    def signatures(self, seconds: float) -> dict[str, Signature]:
-        metadata = self._send("GET", "/metadata", seconds)["metadata"]
-        return {
-            name: Signature(_types_and_shapes(s["inputs"]), _types_and_shapes(s["outputs"]))
-            for name, s in metadata["signature_def"]["signature_def"].items()
-            if name != INIT_SIGNATURE
-        }
+        def parse(content: Any, signatures: dict[str, Signature]) -> Arrays:
+            values = content["outputs"]
+            if not _matches(values, signatures.get(signature)):
+                raise StaleSignaturesError
+            outputs = signatures[signature].outputs
+            if len(outputs) == 1:
+                values = {next(iter(outputs)): values}
+            return {name: _to_array(value, outputs[name][0]) for name, value in values.items()}
 
-    def status(self, seconds: float) -> dict[int, str]:
-        rows = self._send("GET", "", seconds)["model_version_status"]
-        return {int(row["version"]): row["state"] for row in rows}
+        return Exchange(("POST", ":predict", json.dumps(body)), parse)
 
-    def close(self) -> None:
-        self._client.close()
+    def signatures(self) -> Exchange:
+        def parse(content: Any) -> dict[str, Signature]:
+            signatures = content["metadata"]["signature_def"]["signature_def"]
+            return {
+                name: Signature(_types_and_shapes(s["inputs"]), _types_and_shapes(s["outputs"]))
+                for name, s in signatures.items()
+                if name != INIT_SIGNATURE
+            }
 
-    def _send(self, method: str, path: str, seconds: float, body: str | None = None) -> Any:
-        import httpx
+        return Exchange(("GET", "/metadata", None), parse)
 
-        try:
-            response = self._client.request(
-                method, self._url + path, content=body, timeout=max(seconds, 1e-3)
-            )
-        except httpx.TimeoutException as error:
-            raise WireError("DEADLINE_EXCEEDED", str(error) or "no response in time") from error
-        except httpx.TransportError as error:
-            raise WireError("UNAVAILABLE", str(error)) from error
-        try:
-            content = json.loads(response.text)
-        except ValueError:
-            content = {"error": response.text[:500]}
-        if response.status_code != 200:
-            text = content.get("error", "") if isinstance(content, dict) else str(content)
-            raise WireError(_GRPC_CODES.get(response.status_code, "UNKNOWN"), text)
-        return content
+    def status(self) -> Exchange:
+        def parse(content: Any) -> dict[int, str]:
+            return {int(row["version"]): row["state"] for row in content["model_version_status"]}
+
+        return Exchange(("GET", "", None), parse)
+
+    def send(self, request: Any, seconds: float) -> Any:
+        with _transport_errors():
+            response = self._start(request, seconds)
+        return _content(response)
+
+    async def asend(self, request: Any, seconds: float) -> Any:
+        with _transport_errors():
+            response = await self._start(request, seconds)
+        return _content(response)
+
+    def close(self) -> Any:
+        close = getattr(self._client, "aclose", None) or self._client.close
+        return close()
+
+    def _start(self, request: Any, seconds: float) -> Any:
+        method, path, body = request
+        url, timeout = self._url + path, max(seconds, 1e-3)
+        return self._client.request(method, url, content=body, timeout=timeout)
+
+
+@contextmanager
+def _transport_errors() -> Iterator[None]:
+    import httpx
+
+    try:
+        yield
+    except httpx.TimeoutException as error:
+        raise WireError("DEADLINE_EXCEEDED", str(error) or "no response in time") from error
+    except httpx.TransportError as error:
+        raise WireError("UNAVAILABLE", str(error)) from error
+
+
+def _content(response: Any) -> Any:
+    """Return the JSON value of a response; raise `WireError` if its status is an error."""
+    try:
+        content = json.loads(response.text)
+    except ValueError:
+        content = {"error": response.text[:500]}
+    if response.status_code != 200:
+        text = content.get("error", "") if isinstance(content, dict) else str(content)
+        raise WireError(_GRPC_CODES.get(response.status_code, "UNKNOWN"), text)
+    return content
 
 
 def _ssl_context(tls: dict[str, bytes | None]) -> Any:

@@ -1,11 +1,12 @@
 """What the transports of the client have in common.
 
-Not here: gRPC (`grpc_wire.py`), REST (`rest_wire.py`).
+Not here: gRPC (`grpc_wire.py`), REST (`rest_wire.py`). A transport turns calls into requests and
+responses into results; the client sends them, with or without `await`.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -32,8 +33,12 @@ class WireError(Exception):
         self.code = code
 
 
-class Wire(ABC):
-    """A transport to one model; its methods raise `WireError` if a request fails.
+class StaleSignaturesError(Exception):
+    """A response does not fit the signatures: a new version of the model has others."""
+
+
+class Endpoint(NamedTuple):
+    """Where a model is served.
 
     Args:
         scheme: grpc, grpcs, http or https.
@@ -41,49 +46,70 @@ class Wire(ABC):
         model: its name on the server.
         version, label: which version of it; both None: the newest.
         tls: PEM files by the names ca, certificate, key; None: not given.
+        token: bearer token; "": none.
+        retries: how often a request is sent again if the server is unavailable.
     """
 
-    def __init__(
-        self,
-        scheme: str,
-        host: str,
-        model: str,
-        version: int | None,
-        label: str | None,
-        tls: dict[str, bytes | None],
-    ):
-        self.model, self.version, self.label = model, version, label
-        self.connect(scheme, host, tls)
+    scheme: str
+    host: str
+    model: str
+    version: int | None
+    label: str | None
+    tls: dict[str, bytes | None]
+    token: str
+    retries: int
+
+
+class Exchange(NamedTuple):
+    """A request, and how its response becomes a result.
+
+    `parse` takes the response, and for calls the signatures of the model.
+    """
+
+    request: Any
+    parse: Callable[..., Any]
+
+
+class Wire(ABC):
+    """A transport to one model, for coroutines if `is_async`.
+
+    `send` raises `WireError` if a request fails, and `asend` is `send` for coroutines.
+    """
+
+    retries_itself = False  # whether the transport sends requests again
+    needs_signatures = False  # to parse the responses of calls
+
+    def __init__(self, endpoint: Endpoint, is_async: bool):
+        self.endpoint = endpoint
+        self.connect(is_async)
 
     @abstractmethod
-    def connect(self, scheme: str, host: str, tls: dict[str, bytes | None]) -> None:
+    def connect(self, is_async: bool) -> None:
         """Prepare the connection; it may be opened by the first request."""
 
     @abstractmethod
-    def call(
-        self,
-        signature: str,
-        inputs: Arrays,
-        seconds: float,
-        get_signatures: Callable[[bool], dict[str, Signature]],
-    ) -> Arrays:
-        """Return all outputs of a signature.
-
-        `get_signatures(refresh)` returns the signatures of the model, from a cache or from the
-        server.
-        """
+    def call(self, signature: str, inputs: Arrays) -> Exchange:
+        """Return the exchange for all outputs of a signature."""
 
     @abstractmethod
-    def signatures(self, seconds: float) -> dict[str, Signature]:
-        """Return the signatures of the model."""
+    def signatures(self) -> Exchange:
+        """Return the exchange for the signatures of the model."""
 
     @abstractmethod
-    def status(self, seconds: float) -> dict[int, str]:
-        """Return the state of each version."""
+    def status(self) -> Exchange:
+        """Return the exchange for the state of each version."""
 
     @abstractmethod
-    def close(self) -> None:
-        """Close the connection."""
+    def send(self, request: Any, seconds: float) -> Any:
+        """Return the response to a request."""
+
+    @abstractmethod
+    async def asend(self, request: Any, seconds: float) -> Any:
+        """Return the response to a request."""
+
+    @abstractmethod
+    def close(self) -> Any:
+        """Close the connection; a coroutine if the wire is for coroutines."""
 
 
 def to_shape(unknown_rank: bool, sizes: list[int]) -> Shape | None:

@@ -13,7 +13,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from jem_tf.client.client import ServingError
+from jem_tf.client import ServingError
 from jem_tf.client.endpoints import is_endpoint, open_endpoint
 from jem_tf.client.wire import bytes_array
 from jem_tf.data.sources import PIXEL_RANGE

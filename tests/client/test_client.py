@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from server.servers import free_ports
+from tensorflow_serving.apis import get_model_status_pb2
 
 from jem_tf.client import AsyncJEMClient, JEMClient, ServingError
 from jem_tf.client.grpc_wire import channel_options
@@ -109,15 +110,52 @@ def test_requests_are_retried_until_the_server_starts(scheme, rules):
     address = f"{scheme}://127.0.0.1:{port if scheme == 'grpc' else rest}"
     with pytest.raises(ServingError, match="UNAVAILABLE"):
         JEMClient(address, "rules", retries=0).status()
+    server = ModelServer(Options("rules", str(rules), port=port, rest_api_port=rest))
+    server.manager.start()  # so that the rest of the start takes little time
     results = []
-    client = JEMClient(address, "rules", retries=12)
+    client = JEMClient(address, "rules")
     thread = threading.Thread(target=lambda: results.append(client.status()))
     thread.start()
     time.sleep(0.3)  # the first attempts fail
     assert not results
-    with ModelServer(Options("rules", str(rules), port=port, rest_api_port=rest)):
+    with server:
         thread.join()
     assert results == [{1: "AVAILABLE"}]
+
+
+@pytest.mark.parametrize("retries, answered", [(0, False), (2, True)])
+def test_grpc_itself_sends_calls_again(retries, answered):
+    codes = [grpc.StatusCode.UNAVAILABLE] * 2
+
+    def respond(_, context):
+        if codes:
+            context.abort(codes.pop(), "not now")
+        return get_model_status_pb2.GetModelStatusResponse().SerializeToString()
+
+    handlers = {"GetModelStatus": grpc.unary_unary_rpc_method_handler(respond)}
+    name = "tensorflow.serving.ModelService"
+    handler = grpc.method_handlers_generic_handler(name, handlers)
+    server = grpc.server(ThreadPoolExecutor(1), [handler])
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    with JEMClient(f"127.0.0.1:{port}", "m", retries=retries) as client:
+        if answered:
+            assert client.status() == {}
+        else:
+            with pytest.raises(ServingError, match="not now"):
+                client.status()
+    server.stop(None)
+
+
+@pytest.mark.parametrize("transport", ["grpc", "rest"])
+def test_a_token_is_sent(transport, rules, shared_servers, tmp_path):
+    (tmp_path / "token").write_text("secret")
+    base = {"model_name": "rules", "model_base_path": str(rules)}
+    server = shared_servers(**base, auth_token_file=str(tmp_path / "token"))
+    address = server.addresses[transport]
+    assert JEMClient(address, "rules", token="secret").status() == {1: "AVAILABLE"}
+    with pytest.raises(ServingError, match="UNAUTHENTICATED"):
+        JEMClient(address, "rules").status()
 
 
 @pytest.mark.parametrize("scheme", ["grpc", "http"])
@@ -132,13 +170,38 @@ def test_a_server_that_never_answers_is_given_up_after_the_timeout(scheme):
 
 @pytest.mark.parametrize("transport", ["grpc", "rest"])
 def test_coroutines(transport, addresses):
-    async def predict():
-        async with AsyncJEMClient(addresses[transport], "small") as client:
-            x = np.zeros((1, 4, 4, 1), np.float32)
-            return await asyncio.gather(*(client.predict(x) for _ in range(20)), client.status())
+    """All methods answer as those of `JEMClient`, and no thread is started for them."""
+    x = np.random.default_rng(0).uniform(-1, 1, (70, 4, 4, 1)).astype(np.float32)
 
-    *predictions, status = asyncio.run(predict())
-    assert len({float(p.energy[0]) for p in predictions}) == 1 and status == {1: "AVAILABLE"}
+    async def ask():
+        async with AsyncJEMClient(addresses[transport], "small", concurrency=2) as client:
+            results = [await client.predict(x), await client.ood_score(x)]
+            results += [await client.logits(x), await client.energy(x)]
+            results.append(await client.sample([0, 1], seed=3))
+            threads = threading.active_count()
+            many = await asyncio.gather(*(client.predict(x[:1]) for _ in range(20)))
+            assert len({float(p.energy[0]) for p in many}) == 1
+            assert threading.active_count() == threads
+            return [*results, await client.status()]
+
+    predictions, scores, logits, energy, samples, status = asyncio.run(ask())
+    with JEMClient(addresses[transport], "small") as client:
+        np.testing.assert_allclose(predictions.probabilities, client.predict(x).probabilities)
+        np.testing.assert_allclose(scores["fused"], client.ood_score(x)["fused"])
+        np.testing.assert_allclose(logits, client.logits(x))
+        np.testing.assert_allclose(energy, client.energy(x))
+        np.testing.assert_allclose(samples, client.sample([0, 1], seed=3))
+        assert status == client.status() == {1: "AVAILABLE"}
+
+
+@pytest.mark.parametrize("scheme", ["grpc", "http"])
+def test_coroutines_report_servers_that_are_not_there(scheme):
+    async def ask():
+        async with AsyncJEMClient(f"{scheme}://127.0.0.1:{free_ports(1)[0]}", "m", retries=1) as c:
+            await c.status()
+
+    with pytest.raises(ServingError, match="UNAVAILABLE"):
+        asyncio.run(ask())
 
 
 INVALID_ARGUMENTS = [
