@@ -15,6 +15,8 @@ FORBIDDEN = (
     "foolbox",
     "tensorflow_datasets",
     "tensorflow_probability",
+    "pyarrow",
+    "ray",
     "grpc",
     "httpx",
     "uvicorn",

@@ -110,6 +110,12 @@ def _classes(labels: Sequence[Any]) -> tuple[tuple[str, ...], np.ndarray]:
     return tuple(names), np.array([index[text] for text in texts])
 
 
+def column_names(path: str | Path) -> list[str]:
+    """Return the names of the columns of a `.csv` or `.parquet` file."""
+    batch = next(_record_batches(Path(path), 0, 1), None)
+    return [] if batch is None else batch.schema.names
+
+
 def count_rows(path: str | Path) -> int:
     """Return the number of rows of a `.csv` or `.parquet` file."""
     if Path(path).suffix == ".parquet":

@@ -97,9 +97,10 @@ def score(
         data: see `jem_tf.data.rows.open_rows`.
         out: a `.parquet`, `.csv` or `.jsonl` file.
         split: of data sets that have several.
-        label: the column of labels of a table.
+        label: the column of labels of a table; by default that of the training of a run.
         row_id: the column of a table that identifies a row.
-        columns: the inputs of a table; by default all other columns.
+        columns: the inputs of a table; by default those named in the training of a run, else all
+            other columns.
         data_dir: the directory of TensorFlow Datasets.
         batch_size: rows in a call of the model.
         part_rows: rows that are lost at most if the process dies, and a task of a Ray worker.
@@ -120,6 +121,7 @@ def score(
         from jem_tf.scoring.report import check_installed, write_report
 
         check_installed()
+    label, columns = _complete_columns(model, data, label, columns)
     job = Job(model, data, split, label, row_id, columns, data_dir, batch_size)
     rows = job.open_rows()
     parts = Parts(Path(out), len(rows), part_rows)
@@ -142,6 +144,24 @@ def score(
     flagged = findings.flagged if findings.judged else None
     counts = findings.rows, findings.errors, flagged
     return Summary(parts.out, *counts, left, seconds, page)
+
+
+def _complete_columns(
+    model: Any, data: Any, label: str | None, columns: Sequence[str] | None
+) -> tuple[str | None, Sequence[str] | None]:
+    """The columns of a table by their names in the training of a run, where none are given."""
+    from jem_tf.data import tables
+    from jem_tf.training import RunSettings, run_directory
+
+    path = Path(data) if isinstance(data, (str, Path)) else Path()
+    known = isinstance(model, (str, Path)) and run_directory.is_run(model)
+    if not known or path.suffix not in tables.SUFFIXES or not path.is_file():
+        return label, columns
+    source = RunSettings.read(model).data
+    assert source is not None
+    if label is None and source.label in tables.column_names(path):
+        label = source.label
+    return label, columns or source.columns
 
 
 def _score_here(job: Job, rows: Any, parts: Any) -> None:

@@ -12,6 +12,7 @@ from pyarrow import csv
 
 import jem_tf
 from jem_tf.scoring import batches, scoring
+from jem_tf.training import DataSource, RunSettings, recipes
 
 
 def read(path):
@@ -182,6 +183,23 @@ def test_cells_that_are_missing_or_no_numbers_are_errors_of_their_rows(tmp_path,
         None,
     ]
     assert rows[0]["class"] in "012" and np.isfinite(rows[3]["energy"])
+
+
+def test_a_run_knows_the_columns_that_it_was_trained_on(tmp_path):
+    (tmp_path / "run").mkdir()
+    source = DataSource("old.csv", label="kind", columns=("b", "a"))
+    config = RunSettings(recipes.get("tabular"), data=source).to_config("old", ("u", "v"))
+    (tmp_path / "run" / "config.json").write_text(json.dumps(config))
+    (tmp_path / "known.csv").write_text("id,a,b,kind\n1,2,3,u\n")
+    (tmp_path / "new.csv").write_text("id,a,b\n1,2,3\n")
+
+    def complete(name, label=None, columns=None):
+        return scoring._complete_columns(tmp_path / "run", tmp_path / name, label, columns)
+
+    assert complete("known.csv") == ("kind", ["b", "a"])
+    assert complete("new.csv") == (None, ["b", "a"])
+    assert complete("known.csv", "id", ["a"]) == ("id", ["a"])
+    assert scoring._complete_columns("grpc://a/b", tmp_path / "new.csv", None, None) == (None, None)
 
 
 def test_image_files_in_a_parquet_column(export, photos, tmp_path):

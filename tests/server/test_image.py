@@ -11,7 +11,9 @@ from dockerfile_parse import DockerfileParser
 from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[2]
-TRAINING = "tensorflow_probability tf_keras tensorflow_datasets sklearn scipy PIL tqdm matplotlib"
+TRAINING = (
+    "tensorflow_probability tf_keras tensorflow_datasets sklearn scipy PIL tqdm matplotlib pyarrow"
+)
 
 
 @pytest.fixture(scope="module")
