@@ -39,15 +39,15 @@ class Detector(State):
     ```
 
     It combines log p(x), the norm of its gradient, the largest probability, and for hidden layers
-    the Mahalanobis distance, the residual of a principal subspace and the distance to the nearest
-    training rows. Weights are chosen with outliers that are made from validation rows. The verdict
-    is conformal: of inputs like the validation rows, a share of at most `false_alarm_rate` is
-    flagged on average.
+    the Mahalanobis distance, the distance to the nearest training rows and the residual of a
+    principal subspace. Weights are chosen with outliers that are made from validation rows. The
+    verdict is conformal: of inputs like the validation rows, a share of at most `false_alarm_rate`
+    is flagged on average.
 
     Args:
         false_alarm_rate: the share of in-distribution inputs that may be flagged.
         layers: names of the layers whose outputs are the features; by default the last layer of
-            each size. The last name is that of the layer for neighbours and residual. Without
+            each size. The last name is that of the layer for the residual. Without
             layers, `()`, only logits and the gradient are used.
         per_class: compare an input with the validation rows of its predicted class only, so that
             the false alarm rate holds for each predicted class.
@@ -89,8 +89,8 @@ class Detector(State):
     def names(self) -> tuple[str, ...]:
         """The names of the statistics; `mahalanobis_1` is that of the first feature layer."""
         numbers = range(1, len(self.layer_names) + 1)
-        of_features = ("residual", "neighbours") if self.layer_names else ()
-        return (*OF_LOGITS, *of_features, *(f"mahalanobis_{i}" for i in numbers))
+        by_layer = [f"{name}_{i}" for i in numbers for name in ("mahalanobis", "neighbours")]
+        return (*OF_LOGITS, *(("residual",) if by_layer else ()), *by_layer)
 
     @property
     def fitted(self) -> bool:
@@ -119,10 +119,10 @@ class Detector(State):
         if vectors:
             subspace = statistics.Subspace(self["subspace_centre"], self["subspace_directions"])
             columns.append(statistics.residual(vectors[-1], subspace))
-            columns.append(statistics.neighbours(vectors[-1], self["bank"]))
         for number, vector in enumerate(vectors, start=1):
             arrays = (self[f"{name}_{number}"] for name in statistics.Gaussians._fields)
             columns.append(statistics.mahalanobis(vector, statistics.Gaussians(*arrays)))
+            columns.append(statistics.neighbours(vector, self[f"bank_{number}"]))
         return Readings(logits, tf.stack(columns, axis=1))
 
     def score(self, readings: tf.Tensor) -> tf.Tensor:
@@ -155,8 +155,10 @@ class Detector(State):
         if parts:
             subspace = statistics.fit_subspace(parts[-1])
             arrays |= {f"subspace_{key}": value for key, value in subspace._asdict().items()}
-            used = sum(array.nbytes for array in arrays.values())
-            arrays["bank"] = statistics.fit_bank(parts[-1], self.max_bytes - used)
+        left = self.max_bytes - sum(array.nbytes for array in arrays.values())
+        for number, part in enumerate(parts, start=1):  # banks of equally many rows
+            share = left * part.shape[1] / vectors.shape[1]
+            arrays[f"bank_{number}"] = statistics.fit_bank(part, share)
         self.assign(**arrays)
 
     def fit_fusion(self, inside: np.ndarray, outliers: dict[str, np.ndarray]) -> None:

@@ -24,7 +24,7 @@ def test_metrics_hold_every_part_for_both_models(report_directory, trained, base
     assert set(metrics["models"]) == {str(trained), str(baseline)}
     for model in metrics["models"].values():
         assert model["classification"]["rows"] == 96
-        for kind in ("fused", "gradient_norm", "log_density", "max_probability", "neighbours"):
+        for kind in ("fused", "gradient_norm", "log_density", "max_probability", "neighbours_1"):
             assert set(model["ood"][kind]) == {"noise", "constant", "digits"}
         assert set(model["verdict"]["flagged"]) == {"noise", "constant", "digits"}
         assert model["verdict"]["false_alarms"] < 0.2
