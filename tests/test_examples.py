@@ -49,6 +49,15 @@ def test_tabular(tmp_path):
 
 
 @pytest.mark.slow
+def test_text(tmp_path):
+    """Strings are classified, few of them are flagged, and the export takes strings."""
+    text = run("text", tmp_path)
+    assert figure(text, "accuracy") > 0.8
+    assert figure(text, "flagged:") < 10
+    assert (tmp_path / "saved_models" / "text" / "1" / "saved_model.pb").is_file()
+
+
+@pytest.mark.slow
 def test_features(tmp_path):
     """The density of features knows how they hang together, with default settings."""
     text = run("features", tmp_path)

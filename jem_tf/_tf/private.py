@@ -77,6 +77,11 @@ def build_compiled_metrics(model: keras.Model, batch: Any) -> None:
         model._symbolic_build(data_batch=batch)
 
 
+def is_inside_fit(options: dict[str, Any]) -> bool:
+    """Whether `fit` has called `evaluate` with these options, for its validation data."""
+    return "_use_cached_eval_dataset" in options
+
+
 class TrainableModel(keras.Model):
     """A `keras.Model` whose `fit` also works with more than one worker (keras issue 20585)."""
 

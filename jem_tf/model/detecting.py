@@ -14,6 +14,7 @@ import numpy as np
 from jem_tf.data import inputs
 from jem_tf.detection import conformal
 from jem_tf.detection.outliers import made_up_outliers
+from jem_tf.model.encoding import as_features
 
 MAX_REFERENCE = 5000
 MAX_SELECTION = 1000
@@ -53,7 +54,8 @@ def fit_detector(model: Any, x: Any, y: Any, reference: Any, seed: int) -> dict[
         sources = inside[:OUTLIERS], y_inside[:OUTLIERS]
         made = made_up_outliers(*sources, seed=seed)
         detector.fit_fusion(
-            model.statistics(inside), {name: model.statistics(v) for name, v in made.items()}
+            model.statistics(inside),
+            {name: model.statistics(as_features(rows)) for name, rows in made.items()},
         )
         held_out = rows[calibration][:MAX_CALIBRATION]
         predicted = model.predict(held_out, batch_size=256, verbose=0).argmax(1)
@@ -66,10 +68,11 @@ def fit_detector(model: Any, x: Any, y: Any, reference: Any, seed: int) -> dict[
 
 def _read(model: Any, x: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
     """Rows in memory, and their labels, -1 where they have none."""
+    x, y = model.encode_data(x, y)
     summary = inputs.summarise(inputs.batches_of(x, y, 1024), model.num_classes)
     inputs.check_shape(summary.x.shape[1:], model.example_shape)
     labels = np.full(len(summary.x), -1) if summary.y is None else summary.y
-    return summary.x, labels
+    return as_features(summary.x), labels
 
 
 def _check_classes(detector: Any, predicted: np.ndarray, classes: int, needed: int) -> None:

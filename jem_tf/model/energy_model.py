@@ -22,6 +22,7 @@ from jem_tf.model import detecting
 from jem_tf.model.backbone import call_allowing_empty, check_backbone, check_output_shape
 from jem_tf.model.batching import BATCH_SIZE, BatchedCalls
 from jem_tf.model.chains import Chains
+from jem_tf.model.encoding import Encoder
 from jem_tf.sampling import ChainStart, InputRange, Sampler
 
 SAMPLE_STEPS = 400
@@ -39,11 +40,14 @@ class EnergyModel(private.TrainableModel):
         sampler: Sampler,
         start: ChainStart,
         detector: Detector,
+        encoder: keras.Model | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         check_backbone(backbone)
         self.backbone = backbone
+        self.encoder = encoder
+        self._encoding = None if encoder is None else Encoder(encoder, backbone)
         self.sampler = sampler
         self.input_range = InputRange(name="input_range")
         self.start = start
@@ -61,6 +65,41 @@ class EnergyModel(private.TrainableModel):
         self.example_shape = tuple(input_shape[1:])
         self.detector.attach(self.backbone)
         self.built = True
+
+    @property
+    def raw_shape(self) -> tuple[Any, ...]:
+        """The shape of a raw input; without an encoder that of an input of the backbone."""
+        return self.example_shape if self._encoding is None else self._encoding.shape
+
+    @property
+    def raw_dtype(self) -> tf.DType:
+        """The type of raw inputs: float32, or what the encoder takes."""
+        return tf.float32 if self._encoding is None else self._encoding.dtype
+
+    def encode(self, x: Any) -> Any:
+        """The vectors of raw inputs `x`; `x` itself without an encoder.
+
+        Vectors of an array can be passed to every method instead of raw inputs, and are not encoded
+        again. A tensor becomes a tensor, differentiable by `x`.
+        """
+        if self._encoding is None:
+            return x
+        return self._encoding(x) if tf.is_tensor(x) else self._encoding.data(x)[0]
+
+    def encode_data(self, x: Any, y: Any = None) -> tuple[Any, Any]:
+        """x and y with x encoded; finite streams become arrays. The same without an encoder."""
+        return (x, y) if self._encoding is None else self._encoding.data(x, y)[:2]
+
+    def predict(self, x: Any, *args: Any, **kwargs: Any) -> Any:
+        """As `keras.Model.predict`: logits `[n, classes]`."""
+        return super().predict(self.encode(x), *args, **kwargs)
+
+    def evaluate(self, x: Any = None, y: Any = None, *args: Any, **kwargs: Any) -> Any:
+        """As `keras.Model.evaluate`."""
+        if self._encoding is not None and not private.is_inside_fit(kwargs):
+            x, y, weight = self._encoding.data(x, y, kwargs.pop("sample_weight", None))
+            kwargs["sample_weight"] = weight
+        return super().evaluate(x, y, *args, **kwargs)
 
     def call(self, inputs: tf.Tensor, training: bool | None = None) -> tf.Tensor:
         """Logits `[batch, classes]`."""
@@ -225,7 +264,8 @@ class EnergyModel(private.TrainableModel):
             raise ValueError(f"{what} needs a fitted detector: call `fit_detector` first.")
 
     def _rows(self, x: Any) -> Any:
-        """`x`, checked; of batches `(x, y)` only x."""
+        """`x`, encoded and checked; of batches `(x, y)` only x."""
+        x = self.encode(x)
         if not tf.executing_eagerly():
             return x
         if inputs.is_stream(x):

@@ -17,6 +17,7 @@ from jem_tf.data import inputs
 from jem_tf.data.labels import check_labels, check_weights
 from jem_tf.model.backbone import check_logits
 from jem_tf.model.classifiers import rescales
+from jem_tf.model.encoding import as_features
 
 FILL_PURPOSE = 2  # of the seeds that fill the buffer
 WARNING_STEPS = 50  # of training, before a warning about its end makes sense
@@ -186,7 +187,8 @@ def _imbalance(model: Any, shares: np.ndarray) -> str | None:
     chains = model.stored_chains()
     if chains is None or model.health.steps < BALANCE_STEPS:
         return None
-    logits = model.predict(chains[:: -(-len(chains) // MAX_CHAINS)], batch_size=256, verbose=0)
+    chains = as_features(chains[:: -(-len(chains) // MAX_CHAINS)])
+    logits = model.predict(chains, batch_size=256, verbose=0)
     excess = tf.nn.softmax(logits).numpy().mean(0) - shares
     if np.abs(excess).sum() / 2 <= MAX_IMBALANCE:
         return None

@@ -22,6 +22,7 @@ from jem_tf.model import fitting
 from jem_tf.model.backbone import depends_on_training
 from jem_tf.model.batching import BATCH_SIZE
 from jem_tf.model.classifiers import without_softmax
+from jem_tf.model.encoding import encode_fit
 from jem_tf.model.energy_model import EnergyModel
 from jem_tf.model.health import Health
 from jem_tf.objectives import Batch, Objective
@@ -58,6 +59,9 @@ class JEM(EnergyModel):
             classification term only; the density is learned from the data as it is (SADA-JEM).
             Augmentation in the data set is for both.
         detector: how inputs are found to be out of distribution; see `fit_detector`.
+        encoder: a frozen Keras model from raw inputs to vectors. The backbone is then a head from
+            these vectors to logits, and energies, chains and samples are those of vectors. All
+            methods take raw inputs; `fit` encodes them once.
         seed: makes training repeatable; None takes one from Python's `random`, as Keras does.
     """
 
@@ -71,6 +75,7 @@ class JEM(EnergyModel):
         input_noise: float = 0.1,
         augmentation: keras.layers.Layer | None = None,
         detector: Detector | None = None,
+        encoder: keras.Model | None = None,
         seed: int | None = None,
         **kwargs: Any,
     ):
@@ -84,7 +89,7 @@ class JEM(EnergyModel):
         if sampler is None:  # without chains, the density that is learned is exp(f)
             sampler = SGLD() if objective.uses_chains else SGLD(temperature=1.0)
         start, detector = start or Uniform(), detector or Detector()
-        super().__init__(backbone, sampler, start, detector, **kwargs)
+        super().__init__(backbone, sampler, start, detector, encoder, **kwargs)
         self.objective = objective
         by_class = self.objective.by_class
         self.buffer = ReplayBuffer(per_class=by_class) if buffer is None else buffer
@@ -161,6 +166,7 @@ class JEM(EnergyModel):
         of batches. `fit` does this by itself, from all rows of arrays and the first batches of
         a data set, if `adapt` was not called.
         """
+        data, y = self.encode_data(data, y)
         fitting.prepare(self, inputs.batches_of(data, y, batch_size=1024), relearn=True)
 
     def fit(
@@ -173,6 +179,8 @@ class JEM(EnergyModel):
     ) -> keras.callbacks.History:
         """As `keras.Model.fit`; first checks the data, adapts to it and fills the buffer."""
         self.check_compiled()
+        if self._encoding is not None:
+            x, y, batch_size = encode_fit(self._encoding, x, y, batch_size, kwargs)
         split, steps = kwargs.get("validation_split", 0.0), kwargs.get("steps_per_epoch")
         rows = fitting.batch_size_of(x, batch_size, steps, split)
         x, summary = fitting.before_fit(self, x, y, rows, epochs, kwargs)
@@ -243,7 +251,7 @@ class JEM(EnergyModel):
 
     def get_config(self) -> dict[str, Any]:
         names = ("backbone", "sampler", "buffer", "start", "objective", "augmentation", "detector")
-        parts = {n: getattr(self, n) for n in names}
+        parts = {n: getattr(self, n) for n in (*names, "encoder")}
         return {
             "name": self.name,
             "trainable": self.trainable,

@@ -94,6 +94,7 @@ def export(
         "package_version": VERSION,
         "class_names": list(names),
         "input_shape": list(signatures.shape),
+        **({} if model.encoder is None else {"feature_shape": list(model.example_shape)}),
         "pixel_range": pixel_range,
         "max_image_pixels": max_image_pixels,
         "signatures": sorted(functions),
@@ -110,6 +111,8 @@ def export(
     temporary = directory / f".writing-{version.name}-{os.getpid()}"
     root = tf.Module()
     root.state = signatures.variables  # plain variables, so that loading needs no Keras
+    if model.encoder is not None:
+        root.encoder = model.encoder  # it may have tables of words
     try:
         tf.saved_model.save(root, str(temporary), signatures=functions)
         (temporary / layout.ASSETS).mkdir()
@@ -118,7 +121,8 @@ def export(
             (temporary / layout.EXAMPLES).write_text(json.dumps(calibration.examples) + "\n")
         if lite:
             (temporary / layout.LITE).write_bytes(convert(signatures))
-        requests = warmup_requests(directory.name, functions, signatures.shape, warmup_batches)
+        shape, dtype = signatures.shape, signatures.dtype
+        requests = warmup_requests(directory.name, functions, shape, warmup_batches, dtype)
         with tf.io.TFRecordWriter(str(temporary / layout.WARMUP)) as writer:
             for request in requests:
                 writer.write(request.SerializeToString())
@@ -143,14 +147,14 @@ def _check(model: Any, names: tuple[str, ...], pixel_range: Any, max_pixels: int
         raise ValueError(
             f"`class_names` must name {model.num_classes} classes. Received: {len(names)}"
         )
-    if None in model.example_shape:
+    if None in model.raw_shape:
         raise ValueError(
-            f"Only inputs of one size can be exported. Received: shape {model.example_shape}"
+            f"Only inputs of one size can be exported. Received: shape {model.raw_shape}"
         )
-    if pixel_range is not None and model.example_shape[-1:] not in ((1,), (3,)):
+    if pixel_range is not None and model.raw_shape[-1:] not in ((1,), (3,)):
         raise ValueError(
             "`pixel_range` is for images with 1 or 3 channels. "
-            f"Received: inputs of shape {model.example_shape}"
+            f"Received: inputs of shape {model.raw_shape}"
         )
     if max_pixels < 1:
         raise ValueError(f"`max_image_pixels` must be positive. Received: {max_pixels}")

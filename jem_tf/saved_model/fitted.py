@@ -17,6 +17,7 @@ from jem_tf.detection.calibration import (
     reliability,
 )
 from jem_tf.detection.conformal import TooFewRows
+from jem_tf.model.encoding import as_features
 from jem_tf.model.fitting import unlearned_density
 
 MAX_EXAMPLES = 20
@@ -37,6 +38,7 @@ def fit_calibration(model: Any, data: Any, reference: Any = None) -> Calibration
     """Fit the temperature to `data`, and the detector unless it has been; measure the result."""
     if data is None:
         return Calibration(detector=_describe(model))
+    raw = inputs.as_pair(data)[0]
     x, y = _labelled(model, data)
     if model.objective.uses_chains and (problem := unlearned_density(model, x)) is not None:
         warnings.warn(problem, stacklevel=3)
@@ -48,7 +50,7 @@ def fit_calibration(model: Any, data: Any, reference: Any = None) -> Calibration
         temperature,
         _describe(model),
         {"before": before, "after": after},
-        {"signature_name": "serving_default", "instances": _to_lists(x[first_of_class])},
+        _example_request(x if model.encoder is None else raw, first_of_class),
         tuple(y[first_of_class].tolist()),
     )
 
@@ -82,6 +84,16 @@ def measure(model: Any, data: Any, temperature: float) -> dict[str, Any]:
     }
 
 
+def _example_request(x: Any, rows: np.ndarray) -> dict[str, Any] | None:
+    """The body of a request for some rows of an array; None for a stream of raw inputs."""
+    if inputs.is_stream(x):
+        return None
+    chosen = np.asarray(x)[rows]
+    texts = [v.decode() if isinstance(v, bytes) else str(v) for v in chosen.ravel().tolist()]
+    instances = _to_lists(chosen) if chosen.dtype.kind in "fiub" else texts
+    return {"signature_name": "serving_default", "instances": instances}
+
+
 def _to_lists(x: np.ndarray) -> list[Any]:
     """Nested lists with the seven digits that float32 has."""
     flat = [float(f"{value:.7g}") for value in x.ravel()]
@@ -89,7 +101,8 @@ def _to_lists(x: np.ndarray) -> list[Any]:
 
 
 def _labelled(model: Any, data: Any) -> tuple[np.ndarray, np.ndarray]:
-    summary = inputs.summarise(inputs.batches_of(*inputs.as_pair(data), 1024), model.num_classes)
+    x, y = model.encode_data(*inputs.as_pair(data))
+    summary = inputs.summarise(inputs.batches_of(x, y, 1024), model.num_classes)
     if summary.y is None or (summary.y < 0).any():
         raise ValueError("Data to calibrate or to test with must have a label for every row.")
-    return summary.x, summary.y
+    return as_features(summary.x), summary.y

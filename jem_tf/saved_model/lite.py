@@ -22,7 +22,7 @@ def convert(signatures: Any) -> bytes:
     with portable():
         functions = signatures.trace(with_chains=False)
     root = tf.Module()
-    root.state = signatures.variables
+    root.state, root.encoder = signatures.variables, signatures.model.encoder
     with tempfile.TemporaryDirectory() as directory:
         chosen = {name: functions[name] for name in CONVERTED}
         tf.saved_model.save(root, directory, signatures=chosen)

@@ -34,22 +34,23 @@ class Signatures:
     ):
         self.model, self.calibration, self.names = model, calibration, names
         self.refine_steps, self.sample_steps = refine_steps, sample_steps
-        self.variables = [v.value for v in model.backbone.variables]
+        networks = [model.backbone, *([] if model.encoder is None else [model.encoder])]
+        self.variables = [v.value for network in networks for v in network.variables]
         for state in (model.input_range, model.start, model.progress, model.detector):
             self.variables += state.tf_variables
-        self.shape = model.example_shape
+        self.shape, self.dtype = model.raw_shape, model.raw_dtype
         self.pixel_range, self.max_pixels = pixel_range, max_pixels
 
     def trace(self, with_chains: bool = True) -> dict[str, Any]:
         """Trace all signatures, or those without chains; return concrete functions by name."""
-        x = tf.TensorSpec([None, *self.shape], tf.float32, name="inputs")
+        x = tf.TensorSpec([None, *self.shape], self.dtype, name="inputs")
         methods: dict[str, Signature] = {
             "serving_default": self.classify,
             "logits": self.logits,
             "energy": self.energy,
             "ood_score": self.ood_score,
         }
-        concrete = {"gradient": _trace(self.gradient, x)}
+        concrete = {"gradient": _trace(self.gradient, x)} if self.dtype.is_floating else {}
         if with_chains and self.model.input_range.adapted and self.model.sampler.row_seeds:
             methods["refine"] = self.refine
             integers = [tf.TensorSpec([None], tf.int32, name=name) for name in ("labels", "seeds")]
@@ -68,7 +69,10 @@ class Signatures:
         return concrete
 
     def logits(self, inputs: tf.Tensor) -> dict[str, tf.Tensor]:
-        return {"logits": tf.cast(self.model.backbone(inputs, training=False), tf.float32)}
+        return {"logits": self._head(self.model.encode(inputs))}
+
+    def _head(self, features: tf.Tensor) -> tf.Tensor:
+        return tf.cast(self.model.backbone(features, training=False), tf.float32)
 
     def energy(self, inputs: tf.Tensor) -> dict[str, tf.Tensor]:
         logits = self.logits(inputs)["logits"]
@@ -77,13 +81,13 @@ class Signatures:
     def _read(self, inputs: tf.Tensor) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
         """Logits, and the OOD scores by name: the paper's, or all statistics of the detector."""
         detector, scale = self.model.detector, self.model.input_range.scale
+        features = self.model.encode(inputs)
         if detector.fitted:
-            logits, values = detector.read(inputs, scale)
+            logits, values = detector.read(features, scale)
             scores = dict(zip(detector.names, tf.unstack(values, axis=1)))
             scores |= {FUSED: detector.score(values), "objections": detector.objections(values)}
         else:
-            logits_fn = lambda x: self.logits(x)["logits"]  # noqa: E731
-            logits, density, norm = maths.logits_density_and_norm(logits_fn, inputs, scale)
+            logits, density, norm = maths.logits_density_and_norm(self._head, features, scale)
             scores = {"log_density": density, "gradient_norm": -norm}
         scores["max_probability"] = tf.reduce_max(tf.nn.softmax(logits), axis=-1)
         return logits, scores
@@ -116,15 +120,17 @@ class Signatures:
     def gradient(self, inputs: tf.Tensor) -> dict[str, tf.Tensor]:
         """d log p(x) / dx: how each feature makes the input more like the data."""
         score = maths.input_score(lambda x: self.logits(x)["logits"], inputs)
-        return {"gradient": self.model.input_range.scale * score}
+        scale = self.model.input_range.scale if self.model.encoder is None else 1.0
+        return {"gradient": scale * score}
 
     def refine(self, inputs: tf.Tensor) -> dict[str, tf.Tensor]:
         # The row itself is the seed of its noise: an answer must not depend on its batch, and
         # refining an answer again must use other noise.
-        bits = tf.reshape(tf.bitcast(inputs, tf.int32), [tf.shape(inputs)[0], -1])
+        features = self.model.encode(inputs)
+        bits = tf.reshape(tf.bitcast(features, tf.int32), [tf.shape(features)[0], -1])
         seeds = tf.stack([tf.reduce_sum(bits, 1)] * 2, 1)
-        refined = self.model.run_chains(inputs, seeds, steps=self.refine_steps)[0]
-        return {"refined": refined, **self.logits(refined)}
+        refined = self.model.run_chains(features, seeds, steps=self.refine_steps)[0]
+        return {"refined": refined, "logits": self._head(refined)}
 
     def sample(self, labels: tf.Tensor, seeds: tf.Tensor) -> dict[str, tf.Tensor]:
         """A sample for each label; it depends on its own seed only, not on its batch."""

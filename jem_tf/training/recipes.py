@@ -20,6 +20,7 @@ from jem_tf.sampling import SGLD, GaussianMixture, ReplayBuffer, Uniform
 from jem_tf.training.fields import check_types
 
 STARTS = {"uniform": Uniform, "mixture": GaussianMixture}
+BACKBONES = ("convnet", "mlp", "resnet", "wide_resnet")
 AUGMENTATIONS = (False, True, "crop", "classifier")
 
 
@@ -62,7 +63,7 @@ class Recipe:
 
     def __post_init__(self) -> None:
         check_types(self)
-        check_known("backbone", self.backbone, backbones.__all__)
+        check_known("backbone", self.backbone, BACKBONES)
         options = inspect.signature(getattr(backbones, self.backbone)).parameters
         for name in self.backbone_options:
             check_known(f"option of {self.backbone}", name, list(options)[2:])

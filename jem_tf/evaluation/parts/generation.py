@@ -37,7 +37,7 @@ def measure(job: Job) -> Results:
     if not subject.can_sample:  # a plain classifier has no density to sample
         return
     samples, labels = _draw_samples(job, subject)
-    if not len(samples):
+    if not len(samples) or samples.shape[1:] != subject.shape:  # of an encoder: features
         return
     rows = Rows(
         *job.labelled_rows("train", job.budget.train_rows),

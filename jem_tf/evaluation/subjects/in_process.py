@@ -36,10 +36,14 @@ class KerasSubject(Subject):
         self.name = name
         if isinstance(model, JEM):
             self.jem, network, scale = model, model.backbone, model.input_range.scale
-            self.shape = model.example_shape
+            self.shape, encode = model.raw_shape, model.encode
+            if model.encoder is not None:
+                self.limitations = ("samples and JEM-k: they are features, and not inputs",)
         else:
             network, self.shape = model, _input_shape(model, name)
-        outputs = np.asarray(network(probe_inputs(8, self.shape), training=False))
+            encode = lambda x: x  # noqa: E731
+        probe = encode(tf.constant(probe_inputs(8, self.shape)))
+        outputs = np.asarray(network(probe, training=False))
         check_outputs(outputs, name)
         self.num_classes = outputs.shape[1]
         # After a softmax, log p(x) = logsumexp of the logits is lost.
@@ -53,18 +57,22 @@ class KerasSubject(Subject):
         else:
             _check_no_sigmoid(outputs, name)
 
-        def logits_fn(x: tf.Tensor) -> tf.Tensor:
-            values = tf.cast(network(x, training=False), tf.float32)
+        def head(features: tf.Tensor) -> tf.Tensor:
+            values = tf.cast(network(features, training=False), tf.float32)
             return tf.math.log(tf.maximum(values, MIN_PROBABILITY)) if take_log else values
+
+        def logits_fn(x: tf.Tensor) -> tf.Tensor:
+            return head(encode(x))
 
         def score(x: tf.Tensor) -> dict[str, tf.Tensor]:
             if normalised:
                 return {"logits": logits_fn(x)}
-            logits, _, norm = energy.logits_density_and_norm(logits_fn, x, scale)
+            logits, _, norm = energy.logits_density_and_norm(head, encode(x), scale)
             return {"logits": logits, "gradient_norm": -norm}
 
         self.logits_fn = logits_fn
         self._network, self._scale, self._normalised = network, scale, normalised
+        self._encode = encode
         self._logits = tf.function(logits_fn, reduce_retracing=True)
         self._score = tf.function(score, reduce_retracing=True)
         if self.jem is not None and self.jem.detector.fitted:
@@ -87,7 +95,7 @@ class KerasSubject(Subject):
 
         @tf.function(reduce_retracing=True)
         def score(x: tf.Tensor) -> dict[str, tf.Tensor]:
-            logits, values = detector.read(x, self._scale)
+            logits, values = detector.read(self._encode(x), self._scale)
             fused = detector.score(values)
             p_value = detector.p_value(fused, tf.argmax(logits, axis=-1))
             return {
@@ -107,7 +115,8 @@ class KerasSubject(Subject):
 
     @property
     def can_sample(self) -> bool:
-        return self.jem is not None and self.jem.input_range.adapted
+        jem = self.jem
+        return jem is not None and jem.encoder is None and jem.input_range.adapted
 
     def sample(self, labels: np.ndarray, seed: int, steps: int) -> np.ndarray:
         batches = split_labels(labels)

@@ -55,7 +55,7 @@ async function dream(current) {
   find("dreams").replaceChildren(...samples.map((sample, i) => {
     const name = facts.class_names[labels[i]];
     const values = sample.flat(Infinity);
-    const view = current.isImage ? picture(values, facts, `Sample of ${name}`)
+    const view = current.isImage && !facts.feature_shape ? picture(values, facts, `Sample of ${name}`)
       : element("code", { textContent: values.map((v) => v?.toPrecision(4) ?? "NaN").join(" ") });
     return element("li", {}, element("figure", {}, view, element("figcaption", { textContent: name })));
   }));

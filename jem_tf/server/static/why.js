@@ -41,7 +41,8 @@ async function explain({ model, values }, signal) {
   if (facts.detector) objections = (await callSignature(model, "ood_score", { inputs }, signal)).objections?.[0];
   const [logits] = await callSignature(model, "logits", { inputs }, signal);
   const steps = [{ values, logits }];
-  for (let i = 0, current = inputs; has("refine") && i < REFINE_CALLS; i++) {
+  const refines = has("refine") && !facts.feature_shape; // refined features are no inputs
+  for (let i = 0, current = inputs; refines && i < REFINE_CALLS; i++) {
     const outputs = await callSignature(model, "refine", { inputs: current }, signal);
     current = outputs.refined;
     if (current.flat(Infinity).includes(null)) break; // not finite
