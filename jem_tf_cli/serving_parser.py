@@ -59,8 +59,7 @@ def add_serve(commands: Commands, with_flags: bool) -> None:
     parser.add_argument(
         "directory",
         nargs="?",
-        type=Path,
-        help="model directory; sets --model-base-path and --model-name",
+        help="model directory or URI; sets --model-base-path and --model-name",
     )
     if with_flags:  # the flags are the fields of the server's options
         import_tensorflow()

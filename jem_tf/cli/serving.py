@@ -16,6 +16,7 @@ def serve(arguments: Namespace) -> None:
     from jem_tf.server import flags
 
     try:
+        from jem_tf.server import model_files
         from jem_tf.server.serving import ModelServer
     except ImportError as error:
         raise ValueError(f"{error}: serving needs `pip install jem_tf[serve]`.") from error
@@ -24,12 +25,12 @@ def serve(arguments: Namespace) -> None:
             print(f"--{name} has no effect here.", file=sys.stderr)
     values = {f.name: getattr(arguments, f.name) for f in dataclasses.fields(flags.Options)}
     if arguments.directory is not None:
-        values["model_base_path"] = str(arguments.directory)
-    base = Path(values["model_base_path"])
-    if values["model_base_path"] and not base.is_dir():
-        raise ValueError(f"There is no directory {str(base)!r} to serve.")
+        values["model_base_path"] = arguments.directory
+    base = values["model_base_path"]
+    if base and not model_files.exists(base):
+        raise ValueError(f"There is no directory {base!r} to serve.")
     if values["model_name"] == "default" and arguments.directory is not None:
-        values["model_name"] = base.resolve().name
+        values["model_name"] = model_files.absolute(base).rstrip("/").rpartition("/")[2]
     _log_json_lines()
     ModelServer(flags.Options(**values)).run()
 

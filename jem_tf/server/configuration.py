@@ -13,7 +13,7 @@ from typing import Any
 
 import grpc
 
-from jem_tf.server import protos
+from jem_tf.server import model_files, protos
 from jem_tf.server.errors import RequestError
 from jem_tf.server.flags import Options
 from jem_tf.server.model_config import models_by_name, single_model_config
@@ -127,7 +127,7 @@ def read_model_config(options: Options) -> Any:
     if options.model_config_file:
         config = protos.read_text_proto(options.model_config_file, protos.ModelServerConfig)
     elif options.model_base_path:
-        base_path = str(Path(options.model_base_path).resolve())
+        base_path = model_files.absolute(options.model_base_path)
         config = single_model_config(options.model_name, base_path)
     else:
         raise ValueError("There is nothing to serve: give a directory or --model-config-file FILE.")

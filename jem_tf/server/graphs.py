@@ -6,8 +6,8 @@ kernels end the process when they get a rank that they were not compiled for, su
 convolution. Hence other shapes are for functions of elementwise operations only.
 """
 
+import os
 from collections.abc import Collection, Iterable, Sequence
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -15,6 +15,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf import config_pb2, saved_model_pb2
 
 from jem_tf.saved_model import layout
+from jem_tf.server import model_files
 
 Function: TypeAlias = "GraphFunction | SessionFunction"
 _PLUMBING = {"Placeholder", "Const", "Identity", "NoOp", "Cast"}
@@ -26,16 +27,18 @@ _COMPARISONS = {"Equal", "NotEqual", "Less", "LessEqual", "Greater", "GreaterEqu
 ELEMENTWISE = _PLUMBING | _VARIABLES | _ARITHMETIC | _COMPARISONS
 
 
-def read_meta_graph(path: Path, tags: Collection[str]) -> Any:
+def read_meta_graph(path: str | os.PathLike[str], tags: Collection[str]) -> Any:
     """Return the `MetaGraphDef` with these tags; raise `ValueError` if there is none."""
-    file = path / layout.SAVED_MODEL
-    for graph in saved_model_pb2.SavedModel.FromString(file.read_bytes()).meta_graphs:
+    file = model_files.join(path, layout.SAVED_MODEL)
+    for graph in saved_model_pb2.SavedModel.FromString(model_files.read_bytes(file)).meta_graphs:
         if set(graph.meta_info_def.tags) == set(tags):
             return graph
-    raise ValueError(f"{str(file)!r} has no graph with tags {sorted(tags)}")
+    raise ValueError(f"{file!r} has no graph with tags {sorted(tags)}")
 
 
-def load_functions(path: Path, meta_graph: Any) -> tuple[dict[str, Function], Any]:
+def load_functions(
+    path: str | os.PathLike[str], meta_graph: Any
+) -> tuple[dict[str, Function], Any]:
     """Return the signatures of the SavedModel at `path` by name, and the object that holds them."""
     tags = list(meta_graph.meta_info_def.tags)
     if meta_graph.HasField("object_graph_def"):

@@ -9,10 +9,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
-from jem_tf.saved_model import layout
+from jem_tf.server import model_files
 from jem_tf.server.errors import RequestError, invalid, not_found
 from jem_tf.server.model_config import check_labels, models_by_name, select_versions
 from jem_tf.server.servable import Servable
@@ -49,7 +48,7 @@ class Manager:
     def __init__(
         self,
         config: Any,
-        load: Callable[[str, int, Path], Servable],
+        load: Callable[[str, int, str], Servable],
         poll_seconds: float = 1.0,
         retries: int = 5,
         retry_seconds: float = 60.0,
@@ -215,7 +214,7 @@ class Manager:
                 for version in failed if model.config is not None else ():
                     self._load_version(name, model, version.number, version.path)
 
-    def _load_version(self, name: str, model: Model, number: int, path: Path) -> None:
+    def _load_version(self, name: str, model: Model, number: int, path: str) -> None:
         version = model.versions.get(number)
         if version is not None and version.state in (LOADING, AVAILABLE, UNLOADING):
             return
@@ -259,10 +258,10 @@ class Manager:
             log.info("%s version %d was unloaded", servable.name, version.number)
 
 
-def _selected_paths(config: Any) -> dict[int, Path] | None:
+def _selected_paths(config: Any) -> dict[int, str] | None:
     """Return the versions on disk that a model should serve; None if they cannot be listed."""
     try:
-        paths = layout.versions(Path(config.base_path))
+        paths = model_files.versions(config.base_path)
     except OSError as error:
         log.warning("%s cannot be read: %s", config.base_path, error)
         return None

@@ -3,7 +3,6 @@
 Not here: loading them (`manager.py`), the file that holds the configuration (`configuration.py`).
 """
 
-from pathlib import Path
 from typing import Any
 
 from tensorflow_serving.config import model_server_config_pb2
@@ -71,7 +70,7 @@ def check_labels(name: str, config: Any, current: Model | None, unavailable: boo
             )
 
 
-def select_versions(config: Any, paths: dict[int, Path]) -> dict[int, Path]:
+def select_versions(config: Any, paths: dict[int, str]) -> dict[int, str]:
     """Return those of the versions on disk that the version policy of a model selects."""
     policy = config.model_version_policy
     choice = policy.WhichOneof("policy_choice") or "latest"

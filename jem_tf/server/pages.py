@@ -15,6 +15,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from jem_tf.saved_model import layout
+from jem_tf.server import model_files
 
 STATIC = Path(__file__).parent / "static"
 MODELS_PATH = "/inspector/models.json"
@@ -65,11 +66,11 @@ class Inspector:
 
 def _describe(servable: Any) -> bytes:
     """Return the metadata and examples of a model; SavedModels of other tools have neither."""
-    examples = layout.read_json(servable.path / layout.EXAMPLES)
+    examples = model_files.read_json(model_files.join(servable.path, layout.EXAMPLES))
     description = {
         "name": servable.name,
         "version": servable.version,
-        "facts": layout.read_metadata(servable.path) or None,
+        "facts": model_files.read_json(model_files.join(servable.path, layout.METADATA)) or None,
         "examples": examples.get("instances", []),
     }
     return json.dumps(description).encode()

@@ -5,15 +5,15 @@ Not here: which versions are loaded (`manager.py`), transports (`grpc_api.py`, `
 
 import gc
 import itertools
+import os
 from collections.abc import Collection, Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from jem_tf.saved_model import layout
-from jem_tf.server import graphs, limits
+from jem_tf.server import graphs, limits, model_files
 from jem_tf.server.batching import BatchedFunction, can_batch
 from jem_tf.server.errors import RequestError, from_tensorflow, invalid
 
@@ -30,7 +30,7 @@ class Servable:
     """A loaded version; `run` is thread-safe.
 
     ```python
-    servable = Servable("digits", 1, Path("saved_models/digits/1"))
+    servable = Servable("digits", 1, "saved_models/digits/1")
     servable.run("ood_score", {"inputs": x})["gradient_norm"]
     ```
 
@@ -46,18 +46,18 @@ class Servable:
         self,
         name: str,
         version: int,
-        path: Path,
+        path: str | os.PathLike[str],
         batching: Any = None,
         tags: Collection[str] = ("serve",),
     ):
-        self.name, self.version, self.path = name, version, path
+        self.name, self.version, self.path = name, version, os.fspath(path)
         meta_graph = graphs.read_meta_graph(path, tags)
         meta_graph.signature_def.pop(INIT_SIGNATURE, None)
         self.signature_defs = dict(meta_graph.signature_def)
         self._functions, self._loaded = graphs.load_functions(path, meta_graph)
         self._batched: dict[str, BatchedFunction] = {}
         self._part_rows: dict[str, int] = {}  # of signatures that large requests run in parts
-        exported = bool(layout.read_metadata(path))  # by jem_tf: rows do not depend on each other
+        exported = bool(model_files.read_json(model_files.join(path, layout.METADATA)))
         self._input_specs = {
             signature: {key: _InputSpec(key, info) for key, info in definition.inputs.items()}
             for signature, definition in self.signature_defs.items()
@@ -68,7 +68,7 @@ class Servable:
             if batchable and batching and isinstance(function, graphs.GraphFunction):
                 self._batched[signature] = BatchedFunction(function.concrete, batching, queue)
                 self._part_rows[signature] = batching.max_batch_size
-            elif batchable and exported:
+            elif batchable and exported:  # by jem_tf: rows do not depend on each other
                 self._part_rows[signature] = PART_ROWS
         if exported and "sample" in self._part_rows:
             self._part_rows["sample"] = min(self._part_rows["sample"], SAMPLE_PART_ROWS)
@@ -151,12 +151,12 @@ class Servable:
 
     def warmup_records(self) -> Iterator[Any]:
         """Yield the `PredictionLog` records that were exported with the model."""
-        file = self.path / layout.WARMUP
-        if not file.is_file():
+        file = model_files.join(self.path, layout.WARMUP)
+        if not model_files.exists(file):
             return
         from tensorflow_serving.apis import prediction_log_pb2
 
-        records = tf.data.TFRecordDataset(str(file)).take(MAX_WARMUP_RECORDS)
+        records = tf.data.TFRecordDataset(file).take(MAX_WARMUP_RECORDS)
         for record in records.as_numpy_iterator():
             yield prediction_log_pb2.PredictionLog.FromString(record)
 

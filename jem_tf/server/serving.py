@@ -10,7 +10,6 @@ import os
 import signal
 import sys
 import threading
-from pathlib import Path
 from typing import Any
 
 from jem_tf.server import configuration, protos
@@ -41,7 +40,7 @@ class ModelServer:
         batching = configuration.read_batching(options)
         tags = options.saved_model_tags.split(",")
 
-        def load(name: str, version: int, path: Path) -> Servable:
+        def load(name: str, version: int, path: str) -> Servable:
             servable = Servable(name, version, path, batching, tags)
             if options.enable_model_warmup:
                 self.service.warm_up(servable)

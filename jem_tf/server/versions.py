@@ -4,7 +4,6 @@ Not here: the transitions between states (`manager.py`).
 """
 
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from jem_tf.server.servable import Servable
@@ -20,7 +19,7 @@ class Version:
     """
 
     number: int
-    path: Path
+    path: str
     state: str = START
     code: str = "OK"
     error: str = ""
