@@ -4,8 +4,8 @@ python examples/text.py
 
 The corpus is real and needs no download: documentation of NumPy, scikit-learn and Keras, as it is
 installed. The encoder is latent semantic analysis, TF-IDF with whitened principal components. It
-knows single words only, and texts on other subjects are hardly detected. Any Keras model from strings to vectors, such as a sentence embedder of KerasHub,
-can take its place.
+knows single words only, and texts on other subjects are hardly detected. Any Keras model from
+strings to vectors, such as a sentence embedder of KerasHub, can take its place.
 """
 
 import inspect
