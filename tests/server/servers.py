@@ -1,5 +1,6 @@
 """Servers in this process and connections to servers."""
 
+import contextlib
 import socket
 import sys
 import time
@@ -48,10 +49,15 @@ def connect(grpc_address, rest_address, server=None):
 
 def start_server(**options):
     """Start a server at free ports; return connections to it."""
-    port, rest = free_ports(2)
-    server = ModelServer(Options(port=port, rest_api_port=rest, drain_seconds=5.0, **options))
-    server.start()
-    return connect(f"127.0.0.1:{port}", f"127.0.0.1:{rest}", server)
+    for _ in range(3):  # another process may take a port that was free
+        port, rest = free_ports(2)
+        with contextlib.suppress(OSError):
+            server = ModelServer(
+                Options(port=port, rest_api_port=rest, drain_seconds=5.0, **options)
+            )
+            server.start()
+            return connect(f"127.0.0.1:{port}", f"127.0.0.1:{rest}", server)
+    raise OSError("No free ports in three attempts.")
 
 
 def free_ports(count):
