@@ -79,6 +79,7 @@ def test_two_moons(tmp_path):
     assert (tmp_path / "moons.png").stat().st_size > 10_000
 
 
+@pytest.mark.slow
 def test_mixture(capsys):
     """A mixture of Gaussians as an energy-based model is the mixture, by SciPy."""
     runpy.run_path(str(EXAMPLES / "mixture.py"), run_name="__main__")

@@ -50,7 +50,7 @@ def test_importing_the_package_loads_no_library_of_its_extras(loaded):
 
 
 @pytest.mark.parametrize("order", ["keras, jem_tf", "jem_tf, keras"])
-@pytest.mark.parametrize("name", ["script.py", "jem-tf"])
+@pytest.mark.parametrize("name", ["script.py", pytest.param("jem-tf", marks=pytest.mark.slow)])
 def test_public_names_and_registrations_do_not_depend_on_the_process(order, name):
     code = (
         f"import {order}, json\n"

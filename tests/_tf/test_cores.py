@@ -52,6 +52,7 @@ def test_shares_hold_all_rows_and_differ_by_one_row_at_most(rows, count):
         assert len(parts) == count and max(sizes) - min(sizes) <= 1
 
 
+@pytest.mark.slow
 def test_shares_take_the_same_steps(monkeypatch):
     """With a batch that cannot be halved. Only rounding may differ."""
     rng = np.random.default_rng(0)

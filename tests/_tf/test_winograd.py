@@ -138,6 +138,7 @@ def train(strategy):
     return [w.numpy() for w in model.trainable_weights]
 
 
+@pytest.mark.slow
 def test_training_takes_the_same_steps(calls, monkeypatch):
     weights = train(tf.distribute.get_strategy())
     assert calls
@@ -148,6 +149,7 @@ def test_training_takes_the_same_steps(calls, monkeypatch):
     assert not calls
 
 
+@pytest.mark.slow
 def test_replicas_of_one_process_use_ordinary_convolutions(calls, mirrored):
     """They share their layers, and are traced in threads."""
     assert all(np.isfinite(weight).all() for weight in train(mirrored))

@@ -54,7 +54,11 @@ def test_non_finite_chains_are_restarted_without_a_rollback(make_model, blobs):
     assert not [event for event in guard.events if event["event"] == "divergence"]
 
 
-@pytest.mark.parametrize("scheduled", [False, True], ids=["constant", "schedule"])
+@pytest.mark.parametrize(
+    "scheduled",
+    [False, pytest.param(True, marks=pytest.mark.slow)],
+    ids=["constant", "schedule"],
+)
 def test_an_explosion_is_rolled_back(scheduled, make_model, blobs, tmp_path):
     rate = keras.optimizers.schedules.ExponentialDecay(1e-2, 1000, 0.5) if scheduled else 1e-2
     log = tmp_path / "events.jsonl"
@@ -100,6 +104,7 @@ def test_repeated_divergence_stops_in_an_earlier_state(make_model, blobs, capsys
     assert max(np.abs(w).max() for w in model.get_weights()) < 10
 
 
+@pytest.mark.slow
 def test_a_resumed_run_remembers_its_rollbacks(make_model, blobs, tmp_path):
     def fit(model, epochs, *callbacks):
         guard = DivergenceGuard(every=5)

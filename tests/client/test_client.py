@@ -250,6 +250,7 @@ def test_a_bad_file_is_named_and_the_others_are_answered(addresses, tmp_path, ca
     assert ["error" in row for row in rows] == [True, False, True]
 
 
+@pytest.mark.slow
 def test_evaluate_measures_an_endpoint_over_rest(addresses, small, tmp_path, capsys):
     flags = ["--dataset", small, "--attacks", "none", "--ood", "noise", "--out", str(tmp_path)]
     assert main(["evaluate", f"{addresses['rest']}/small", *flags]) == 0

@@ -89,7 +89,8 @@ def colour_images(rng):
     return {"x_train": x, "y_train": y, "x_test": x[:60], "y_test": y_test, "class_names": names}
 
 
-@pytest.mark.parametrize("make", [vectors, pytest.param(colour_images, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("make", [vectors, colour_images])
 def test_all_kinds_of_data_are_reported(make, tmp_path):
     np.savez(tmp_path / "rows.npz", **make(np.random.default_rng(0)))
     run = tmp_path / "run"

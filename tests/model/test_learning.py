@@ -47,11 +47,12 @@ def make_toy_model(**options):
     return model
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "sampler",
     [
         jem_tf.SGLD(20, step_size=0.003, temperature=1.0),
-        pytest.param(jem_tf.MALA(20, step_size=0.01), marks=pytest.mark.slow),
+        jem_tf.MALA(20, step_size=0.01),
     ],
     ids=["sgld", "mala"],
 )

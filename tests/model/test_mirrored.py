@@ -77,6 +77,7 @@ def test_replicas_have_their_own_chains_noise_and_files(mirrored, make_model, fi
     assert chains_of(model).shape == saved.shape and len(saved) == 2
 
 
+@pytest.mark.slow
 def test_replicas_agree_on_step_and_step_size(mirrored, blobs):
     """The last batch has one row, so that a replica gets none; the backbone is built by `fit`."""
     with mirrored.scope():
@@ -135,6 +136,7 @@ def test_mala_replicas_agree_although_one_gets_no_rows(mirrored, make_model, blo
     assert_replicas_agree(mirrored, model, "step_size")
 
 
+@pytest.mark.slow
 def test_one_device_strategy(make_model, blobs):
     with tf.distribute.OneDeviceStrategy("CPU:1").scope():
         model = make_model()

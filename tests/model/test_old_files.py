@@ -61,6 +61,7 @@ def test_a_fresh_process_loads_it_in_either_order():
     assert result.stdout.split() == ["3"], result.stderr
 
 
+@pytest.mark.slow
 def test_what_every_objective_and_schedule_saves_loads_in_a_fresh_process(tmp_path, make_model):
     """All objectives with their defaults, and schedules with warm-up and cooling."""
     rng = np.random.default_rng(0)

@@ -28,7 +28,10 @@ def make_with(make_model):
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=pytest.mark.slow if name in ("joint", "factored", "fce") else ())
+        pytest.param(
+            name,
+            marks=pytest.mark.slow if name in ("joint", "factored", "fce", "nce", "igebm") else (),
+        )
         for name in objectives.OBJECTIVES
     ],
 )
@@ -65,7 +68,16 @@ def test_some_rows_may_have_no_label(name, make_with, blobs):
     assert all(np.isfinite(logs[term]).all() for term in objectives.OBJECTIVES[name].logged)
 
 
-@pytest.mark.parametrize("name", ["hdge", "supcon", "fce", "dual_adversarial", "factored"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "hdge",
+        *(
+            pytest.param(n, marks=pytest.mark.slow)
+            for n in ("supcon", "fce", "dual_adversarial", "factored")
+        ),
+    ],
+)
 def test_replicas_train(name, make_with, blobs, mirrored):
     with mirrored.scope():
         model = make_with(name)

@@ -105,21 +105,21 @@ def send_garbage(client, message):
     assert code == "INTERNAL" if unreadable else code in ("INVALID_ARGUMENT", "NOT_FOUND")
 
 
-@settings(FUZZ, max_examples=600 * SCALE)
+@settings(FUZZ, max_examples=300 * SCALE)
 @given(document=documents, method=st.sampled_from(["predict", "classify", "regress"]))
 def fuzz_documents(fuzzer, document, method):
     path = f"/v1/models/rules:{method}".encode()
     fuzzer.send(send_rest, "POST", path, json.dumps(document).encode())
 
 
-@settings(FUZZ, max_examples=250 * SCALE)
+@settings(FUZZ, max_examples=120 * SCALE)
 @given(body=st.binary(max_size=200), gzipped=st.booleans())
 def fuzz_bodies(fuzzer, body, gzipped):
     headers = {"content-encoding": "gzip"} if gzipped else {}
     fuzzer.send(send_rest, "POST", b"/v1/models/rules:predict", body, headers)
 
 
-@settings(FUZZ, max_examples=250 * SCALE)
+@settings(FUZZ, max_examples=120 * SCALE)
 @given(
     parts=st.lists(path_words | st.text(path_characters, max_size=8), max_size=6),
     method=st.sampled_from(["GET", "POST", "DELETE", "OPTIONS"]),
@@ -128,7 +128,7 @@ def fuzz_paths(fuzzer, parts, method):
     fuzzer.send(send_rest, method, ("/" + "/".join(parts)).encode())
 
 
-@settings(FUZZ, max_examples=250 * SCALE)
+@settings(FUZZ, max_examples=120 * SCALE)
 @given(
     signature=st.sampled_from(SIGNATURES),
     inputs=st.dictionaries(tensor_names, tensors, max_size=3),

@@ -15,6 +15,7 @@ from jem_tf.saved_model import layout
 from .inspector_page import SCRIBBLE
 
 
+@pytest.mark.slow
 def test_the_page_reconnects_to_a_server_that_restarts(page, inspector_server):
     page.answer_after(lambda: page.click("noise"))
     inspector_server.stop()

@@ -97,7 +97,7 @@ class LoadThreads:
                     self.failures.append(error)
 
 
-@pytest.mark.parametrize("swaps", [6, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("swaps", [3, pytest.param(1000, marks=pytest.mark.slow)])
 def test_no_request_fails_while_versions_are_swapped(swaps, small, serve, base):
     """Each answer is from a version that was available at that time."""
     client = serve(model_name="m", model_base_path=str(base), enable_batching=True, **FAST)

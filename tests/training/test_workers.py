@@ -63,7 +63,8 @@ def run_workers(n, make_command):
     return [process.returncode for process in workers], errors
 
 
-@pytest.mark.parametrize("n", [2, pytest.param(4, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("n", [2, 4])
 def test_workers_train_as_replicas_of_one_process_do(n, mirrored, tmp_path):
     """Tolerance 1e-5: sums over processes may be in another order."""
     script = str(worker.__file__)

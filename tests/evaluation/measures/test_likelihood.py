@@ -31,6 +31,7 @@ def test_a_gaussian_on_a_box(features, low, high):
     assert estimate.error < 0.1 and 50 < estimate.effective <= 200 and estimate.acceptance > 0.6
 
 
+@pytest.mark.slow
 def test_a_trained_density_in_the_plane(make_model, blobs):
     """Against a sum over a grid, for features of different scales."""
     model = make_model()

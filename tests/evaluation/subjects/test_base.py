@@ -45,6 +45,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_number_of_inputs():
     """100 000 inputs of 3 kB, 300 MB in all; in a process of its own for the peak of its memory."""
     command = [sys.executable, "-c", MEMORY]
