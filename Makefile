@@ -64,7 +64,7 @@ test-slow: $(STAMP) ## the tests that train for minutes
 	$(BIN)/pytest -m slow -v
 
 fuzz: $(STAMP) ## 100 000 random requests over REST, gRPC and V2
-	FUZZ_SCALE=16 $(BIN)/pytest -v tests/server/test_fuzz.py tests/server/test_fuzz_v2.py
+	FUZZ_SCALE=32 $(BIN)/pytest -v tests/server/test_fuzz.py tests/server/test_fuzz_v2.py
 
 .venv/.torch: $(STAMP)
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[torch]'
