@@ -80,5 +80,5 @@ class BatchedCalls:
 
             # A concrete function: TensorFlow counts the first calls of `tf.function`s from one
             # line of code together, and warns that they are traced too often.
-            self._traced[key] = tf.function(call).get_concrete_function(*specs)
+            self._traced[key] = tf.function(call, autograph=False).get_concrete_function(*specs)
         return self._traced[key]

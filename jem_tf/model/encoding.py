@@ -53,7 +53,7 @@ class Encoder:
         network.trainable = False
         self.network = network
         self.shape, self.dtype = network.input_shape[1:], tf.as_dtype(network.inputs[0].dtype)
-        self._call = tf.function(self.__call__, reduce_retracing=True)
+        self._call = tf.function(self.__call__, autograph=False, reduce_retracing=True)
 
     def __call__(self, x: tf.Tensor) -> tf.Tensor:
         """Vectors of raw inputs, in the graph."""

@@ -157,7 +157,9 @@ class Flow(State):
             optimizer.apply_gradients(zip(gradients, weights))
 
         strategy = tf.distribute.get_strategy()
-        run_step = tf.function(lambda index: strategy.run(step, (index,)))  # the same on each
+        run_step = tf.function(  # the same on each
+            lambda index: strategy.run(step, (index,)), autograph=False
+        )
         for index in tf.range(self.settings["steps"]):
             run_step(index)
 

@@ -126,7 +126,7 @@ def _in_process(
 ) -> Scorer:
     signatures = Signatures(model, calibration, tuple(names), 1, 1, pixel_range)
     spec = tf.TensorSpec([None, *signatures.shape], tf.float32)
-    function = tf.function(signatures.classify, input_signature=[spec])
+    function = tf.function(signatures.classify, [spec], autograph=False)
     shape = tuple(signatures.shape)
     return Scorer(lambda x: _to_numpy(function(tf.constant(x))), list(names), shape, pixel_range)
 

@@ -91,7 +91,7 @@ def _annealing(model: Any, chains: int) -> Callable[..., tuple[tf.Tensor, tf.Ten
         inside = tf.reduce_all(tf.abs(unit) <= 1.0, axis=axes)
         return tf.where(inside, density(unit + middle / scale), LOG_DENSITY_OUTSIDE)
 
-    @tf.function
+    @tf.function(autograph=False)
     def anneal(
         steps: tf.Tensor, step_size: tf.Tensor, key: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:

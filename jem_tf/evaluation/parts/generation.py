@@ -62,7 +62,7 @@ def chain_frames(jem: Any, labels: np.ndarray, steps: int, frames: int, seed: in
     steps_per_frame = max(1, steps // frames)
     classes = tf.constant(labels, tf.int32)
 
-    @tf.function
+    @tf.function(autograph=False)
     def advance(x: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
         return jem.run_chains(x, seed, classes, steps_per_frame)[0]
 

@@ -73,8 +73,8 @@ class KerasSubject(Subject):
         self.logits_fn = logits_fn
         self._network, self._scale, self._normalised = network, scale, normalised
         self._encode = encode
-        self._logits = tf.function(logits_fn, reduce_retracing=True)
-        self._score = tf.function(score, reduce_retracing=True)
+        self._logits = tf.function(logits_fn, autograph=False, reduce_retracing=True)
+        self._score = tf.function(score, autograph=False, reduce_retracing=True)
         if self.jem is not None and self.jem.detector.fitted:
             self._use_detector(self.jem.detector)
 
@@ -93,7 +93,7 @@ class KerasSubject(Subject):
         others = [name for name in detector.names if name not in energy.OOD_SCORES]
         self.score_kinds = (FUSED, *energy.OOD_SCORES, *others)
 
-        @tf.function(reduce_retracing=True)
+        @tf.function(autograph=False, reduce_retracing=True)
         def score(x: tf.Tensor) -> dict[str, tf.Tensor]:
             logits, values = detector.read(self._encode(x), self._scale)
             fused = detector.score(values)
