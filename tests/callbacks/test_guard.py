@@ -121,6 +121,7 @@ def test_a_resumed_run_remembers_its_rollbacks(make_model, blobs, tmp_path):
     assert cooled < current_rate(resumed) <= 0.5e-2 + 1e-9
 
 
+@pytest.mark.slow
 def test_a_step_size_that_is_too_large_is_lowered(make_model, blobs):
     """It stays lower: a rollback does not restore it."""
     guard = DivergenceGuard(every=5)

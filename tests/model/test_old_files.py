@@ -55,6 +55,7 @@ def test_training_continues(model, answers):
     assert model.progress.number("step") == step + len(x) // 16
 
 
+@pytest.mark.slow
 def test_a_fresh_process_loads_it_in_either_order():
     code = f"import keras, jem_tf; print(keras.saving.load_model({str(FILE)!r}).num_classes)"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

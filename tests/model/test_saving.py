@@ -78,6 +78,7 @@ def test_an_untrained_model_can_be_saved_and_trained_later(make_model, blobs, tm
     assert copy.buffer.filled
 
 
+@pytest.mark.slow
 def test_graphs_traced_before_use_the_loaded_weights(make_model, blobs, tmp_path):
     """Scores, validation and training use the range and the buffer of the file."""
     x, y = blobs

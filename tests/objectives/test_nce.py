@@ -36,11 +36,12 @@ def test_the_loss_is_the_logistic_loss_of_the_two_densities():
     check_by_differences(model, loss, gradient)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "make_noise",
     [
         lambda: None,
-        pytest.param(lambda: Flow(couplings=4, width=32, steps=300), marks=pytest.mark.slow),
+        lambda: Flow(couplings=4, width=32, steps=300),
     ],
     ids=["mixture", "flow"],
 )
