@@ -60,7 +60,9 @@ def load(
         return _digits() if name == "digits" else _npz(path)
     if path.is_dir():
         return load_folder(path, image_size, strict)
-    if path.exists() or os.sep in name:
+    if os.sep in name and not path.exists():
+        raise ValueError(f"There is no file or folder {name!r}.")
+    if path.exists():
         raise ValueError(
             "A data set file must be a folder of images by class, .npz, .csv or .parquet. "
             f"Received: {name!r}"

@@ -127,3 +127,11 @@ def test_unknown_names_suggest_similar_ones():
         data.load("fashion-mnist")
     with pytest.raises(ValueError, match="folder of images"):
         data.load("no/such/place")
+
+
+def test_paths_that_are_missing_or_of_another_kind_are_named(tmp_path):
+    with pytest.raises(ValueError, match="no file or folder.*missing"):
+        data.load(str(tmp_path / "missing"))
+    (tmp_path / "notes.doc").write_text("")
+    with pytest.raises(ValueError, match=r"\.parquet\. Received: .*notes\.doc"):
+        data.load(str(tmp_path / "notes.doc"))
