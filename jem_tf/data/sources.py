@@ -61,7 +61,10 @@ def load(
     if path.is_dir():
         return load_folder(path, image_size, strict)
     if os.sep in name and not path.exists():
-        raise ValueError(f"There is no file or folder {name!r}.")
+        raise ValueError(
+            f"There is no file or folder {name!r}. A data set is a folder of images by class, an "
+            ".npz, .csv or .parquet file, or a name."
+        )
     if path.exists():
         raise ValueError(
             "A data set file must be a folder of images by class, .npz, .csv or .parquet. "

@@ -130,7 +130,7 @@ def test_unknown_names_suggest_similar_ones():
 
 
 def test_paths_that_are_missing_or_of_another_kind_are_named(tmp_path):
-    with pytest.raises(ValueError, match="no file or folder.*missing"):
+    with pytest.raises(ValueError, match=r"no file or folder .*missing"):
         data.load(str(tmp_path / "missing"))
     (tmp_path / "notes.doc").write_text("")
     with pytest.raises(ValueError, match=r"\.parquet\. Received: .*notes\.doc"):
