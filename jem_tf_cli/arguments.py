@@ -30,6 +30,9 @@ def with_examples(command: str) -> dict[str, Any]:
 
 def add_test_data(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dataset", help="test data (default: what the model was trained on)")
+    parser.add_argument(
+        "--label", metavar="COLUMN", help="labels of a table (default: as in training, or label)"
+    )
     add_data_dir(parser)
 
 

@@ -15,7 +15,11 @@ def evaluate(arguments: Namespace) -> None:
     subject = evaluation.open_subject(target)
     resizes = arguments.resize and len(subject.shape) == 3
     dataset = targets.load_data(
-        target, arguments.dataset, arguments.data_dir, subject.shape[0] if resizes else None
+        target,
+        arguments.dataset,
+        arguments.data_dir,
+        subject.shape[0] if resizes else None,
+        arguments.label,
     )
     baseline = None
     if arguments.baseline is not None:
@@ -50,7 +54,9 @@ def loglik(arguments: Namespace) -> None:
     from jem_tf.evaluation.measures import likelihood
 
     model = load(arguments.model)
-    data = targets.load_data(arguments.model, arguments.dataset, arguments.data_dir)
+    data = targets.load_data(
+        arguments.model, arguments.dataset, arguments.data_dir, label=arguments.label
+    )
     x, _ = data.arrays("test", arguments.rows)
     estimate = likelihood.log_z(model, arguments.chains, arguments.steps, arguments.seed)
     mean = float(-model.energy(x).mean()) - estimate.value

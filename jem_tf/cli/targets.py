@@ -6,6 +6,7 @@ from typing import Any
 
 from jem_tf import data
 from jem_tf.data import Dataset
+from jem_tf.data.tables import SUFFIXES
 from jem_tf.model.classifiers import expected_pixels
 from jem_tf.model.loading import load_classifier
 from jem_tf.saved_model import layout
@@ -13,19 +14,25 @@ from jem_tf.training import DataSource, run_directory
 
 
 def load_data(
-    target: str | Path, name: str | None, data_dir: str | None, image_size: int | None = None
+    target: str | Path,
+    name: str | None,
+    data_dir: str | None,
+    image_size: int | None = None,
+    label: str | None = None,
 ) -> Dataset:
     """Load the data set `name`, or the one that the model at `target` was trained on.
 
-    Images of other sizes are resized to `image_size`, if the data set allows it.
+    Images of other sizes are resized to `image_size`, if the data set allows it. A table is read as
+    the one that a run was trained on; `label` is the column of labels if it has another name.
     """
-    if name is None and run_directory.is_run(target):
-        return run_directory.load_data(target, data_dir)
+    if run_directory.is_run(target) and (name is None or name.endswith(SUFFIXES)):
+        return run_directory.load_data(target, data_dir, name, label)
     dataset = name or _read_metadata(target).get("data")
     if dataset is None:
         raise ValueError(f"{str(target)!r} does not name its training data: use --dataset.")
     try:
-        return data.load(dataset, data_dir, image_size if data.resizes(dataset) else None)
+        size = image_size if data.resizes(dataset) else None
+        return data.load(dataset, data_dir, size, label=label)
     except data.UnknownDataset as error:
         if name is not None:
             raise

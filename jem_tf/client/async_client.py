@@ -15,6 +15,7 @@ import numpy as np
 from jem_tf.client.base import (
     ClientBase,
     Predictions,
+    as_inputs,
     concatenate,
     read_images,
     sample_inputs,
@@ -46,7 +47,7 @@ class AsyncJEMClient(ClientBase):
 
     async def predict(self, x: Any) -> Predictions:
         """As `JEMClient.predict`."""
-        outputs = await self.call("serving_default", inputs=np.asarray(x, np.float32))
+        outputs = await self.call("serving_default", inputs=as_inputs(x))
         return to_predictions(outputs)
 
     async def predict_images(self, images: Iterable[bytes | str | Path]) -> Predictions:
@@ -56,15 +57,15 @@ class AsyncJEMClient(ClientBase):
 
     async def logits(self, x: Any) -> np.ndarray:
         """As `JEMClient.logits`."""
-        return (await self.call("logits", inputs=np.asarray(x, np.float32)))["logits"]
+        return (await self.call("logits", inputs=as_inputs(x)))["logits"]
 
     async def energy(self, x: Any) -> np.ndarray:
         """As `JEMClient.energy`."""
-        return (await self.call("energy", inputs=np.asarray(x, np.float32)))["energy"]
+        return (await self.call("energy", inputs=as_inputs(x)))["energy"]
 
     async def ood_score(self, x: Any) -> Arrays:
         """As `JEMClient.ood_score`."""
-        return await self.call("ood_score", inputs=np.asarray(x, np.float32))
+        return await self.call("ood_score", inputs=as_inputs(x))
 
     async def sample(self, labels: Sequence[int], seed: int = 0) -> np.ndarray:
         """As `JEMClient.sample`."""

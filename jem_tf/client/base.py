@@ -7,7 +7,7 @@ import random
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import urlparse
 
 import numpy as np
@@ -107,6 +107,15 @@ def concatenate(parts: list[Arrays]) -> Arrays:
     if len(parts) == 1:
         return parts[0]
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def as_inputs(x: Any) -> np.ndarray:
+    """Return inputs of a model: numbers as float32, texts as bytes."""
+    array = np.asarray(x)
+    if array.dtype.kind not in "USO":
+        return array.astype(np.float32)
+    texts = [text.encode() if isinstance(text, str) else text for text in array.ravel().tolist()]
+    return bytes_array(texts).reshape(array.shape)
 
 
 def read_images(images: Iterable[bytes | str | Path]) -> np.ndarray:

@@ -15,6 +15,7 @@ import numpy as np
 from jem_tf.client.base import (
     ClientBase,
     Predictions,
+    as_inputs,
     concatenate,
     read_images,
     sample_inputs,
@@ -51,7 +52,7 @@ class JEMClient(ClientBase):
 
     def predict(self, x: Any) -> Predictions:
         """Return classes, calibrated probabilities and OOD verdicts of inputs `[rows, …]`."""
-        return to_predictions(self.call("serving_default", inputs=np.asarray(x, np.float32)))
+        return to_predictions(self.call("serving_default", inputs=as_inputs(x)))
 
     def predict_images(self, images: Iterable[bytes | str | Path]) -> Predictions:
         """Return the predictions for PNG or JPEG files, given as paths or contents.
@@ -63,15 +64,15 @@ class JEMClient(ClientBase):
 
     def logits(self, x: Any) -> np.ndarray:
         """Return the logits `[rows, classes]` of inputs `[rows, …]`."""
-        return self.call("logits", inputs=np.asarray(x, np.float32))["logits"]
+        return self.call("logits", inputs=as_inputs(x))["logits"]
 
     def energy(self, x: Any) -> np.ndarray:
         """Return the energy `[rows]` of inputs `[rows, …]`."""
-        return self.call("energy", inputs=np.asarray(x, np.float32))["energy"]
+        return self.call("energy", inputs=as_inputs(x))["energy"]
 
     def ood_score(self, x: Any) -> Arrays:
         """Return every statistic by name, `fused`, `percentile` and `is_ood`."""
-        return self.call("ood_score", inputs=np.asarray(x, np.float32))
+        return self.call("ood_score", inputs=as_inputs(x))
 
     def sample(self, labels: Sequence[int], seed: int = 0) -> np.ndarray:
         """Return one sample per class in `labels`; the same `seed` gives the same samples."""

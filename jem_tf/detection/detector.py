@@ -3,6 +3,8 @@
 Not here: how it is fitted (`model/detecting.py`), its parts (the other modules of this package).
 """
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import keras
@@ -47,8 +49,8 @@ class Detector(State):
     Args:
         false_alarm_rate: the share of in-distribution inputs that may be flagged.
         layers: names of the layers whose outputs are the features; by default the last layer of
-            each size. The last name is that of the layer for the residual. Without
-            layers, `()`, only logits and the gradient are used.
+            each size, of an encoder too. The last name is that of the layer for the residual.
+            Without layers, `()`, only logits and the gradient are used.
         per_class: compare an input with the validation rows of its predicted class only, so that
             the false alarm rate holds for each predicted class.
         max_bytes: size of the arrays that are kept, about.
@@ -73,17 +75,27 @@ class Detector(State):
         self.layers = None if layers is None else tuple(layers)
         self.per_class, self.max_bytes = bool(per_class), float(max_bytes)
         self.layer_names: tuple[str, ...] = ()
-        self._run: Any = None
+        self.reads_encoder = False
+        self._networks: list[Callable[[tf.Tensor], list[tf.Tensor]]] = []
 
-    def attach(self, backbone: keras.Model) -> None:
-        """Find the feature layers of `backbone`; raise `ValueError` if a named one is missing."""
-        found = find_layers(backbone) if self.layers is None else self.layers
-        network = feature_network(backbone, found)
-        self.layer_names = tuple(found)
-        outputs = network.outputs[:-1] if found else []
+    def attach(self, backbone: keras.Model, encoder: keras.Model | None = None) -> None:
+        """Find the feature layers of `backbone`, and of the `encoder` before it.
+
+        Raises `ValueError` if a named layer is missing.
+        """
+        self.reads_encoder = encoder is not None
+        parts = [backbone] if encoder is None else [encoder, backbone]
+        found = [find_layers(part) for part in parts]
+        if self.layers is not None:
+            known = set() if encoder is None else {layer.name for layer in encoder.layers}
+            found = [[name for name in self.layers if name not in known]]
+            found = found if encoder is None else [[n for n in self.layers if n in known], *found]
+        networks = [feature_network(part, names) for part, names in zip(parts, found)]
+        self.layer_names = tuple(name for names in found for name in names)
+        outputs = [o for n, names in zip(networks, found) if names for o in n.outputs[:-1]]
         self._sizes = [vector_size(output.shape) for output in outputs]
-        # A function: Keras would take a model for a part of this layer, with weights to save.
-        self._run = lambda x: network(x, training=False)
+        # Functions: Keras would take models for parts of this layer, with weights to save.
+        self._networks = [partial(_call, network) for network in networks]
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -99,23 +111,32 @@ class Detector(State):
 
     def features(self, x: tf.Tensor) -> tf.Tensor:
         """The feature vectors of all layers side by side, `[n, d_1 + d_2 + ...]`."""
-        *outputs, _ = self._outputs(x)
+        outputs: list[tf.Tensor] = []
+        for network in self._networks:
+            *hidden, x = network(x)
+            outputs += hidden
         return tf.concat([to_vectors(output) for output in outputs], axis=1)
 
     def read(self, x: tf.Tensor, scale: tf.Tensor) -> Readings:
         """Logits and statistics of `x`, by one forward and backward pass.
 
-        `scale` is the unit of the inputs in the norm of the gradient.
+        `scale` is the unit of the inputs in the norm of the gradient. With an encoder these are the
+        vectors that it returns: the density is theirs.
         """
+        *encoder, backbone = self._networks
+        outputs: list[tf.Tensor] = []
+        for network in encoder:
+            *outputs, x = network(x)
+            x = tf.cast(x, tf.float32)
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(x)
-            *outputs, logits = self._outputs(x)
+            *hidden, logits = backbone(x)
             logits = tf.cast(logits, tf.float32)
         density = maths.log_density(logits)
         gradient = scale * tape.gradient(logits, x, maths.log_density_gradient(logits))
         gradient = tf.reshape(gradient, [tf.shape(x)[0], -1])
         columns = [density, -tf.norm(gradient, axis=-1), statistics.max_probability(logits)]
-        vectors = [to_vectors(output) for output in outputs]
+        vectors = [to_vectors(output) for output in (*outputs, *hidden)]
         if vectors:
             subspace = statistics.Subspace(self["subspace_centre"], self["subspace_directions"])
             columns.append(statistics.residual(vectors[-1], subspace))
@@ -186,10 +207,12 @@ class Detector(State):
             "bytes": sum(array.nbytes for array in arrays.values()),
         }
 
-    def _outputs(self, x: tf.Tensor) -> list[tf.Tensor]:
-        outputs = self._run(x)
-        return list(outputs) if self.layer_names else [outputs]
-
     def get_config(self) -> dict[str, Any]:
         names = ("false_alarm_rate", "layers", "per_class", "max_bytes")
         return {**super().get_config(), **{name: getattr(self, name) for name in names}}
+
+
+def _call(network: keras.Model, x: tf.Tensor) -> list[tf.Tensor]:
+    """The outputs of `network` at inference, as a list."""
+    outputs = network(x, training=False)
+    return list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]

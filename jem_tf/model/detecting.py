@@ -24,7 +24,7 @@ OUTLIERS = 300  # of each kind
 
 def fit_detector(model: Any, x: Any, y: Any, reference: Any, seed: int) -> dict[str, Any]:
     """Fit `model.detector`; see `EnergyModel.fit_detector`."""
-    rows, labels = _read(model, x, y)
+    rows, labels = read_rows(model, x, y)
     rng = np.random.default_rng(seed)
     order = rng.permutation(len(rows))
     parts = 2 if reference is not None else 3
@@ -40,7 +40,7 @@ def fit_detector(model: Any, x: Any, y: Any, reference: Any, seed: int) -> dict[
         own, order = np.split(order, [len(rows) // 3])
         known, classes = rows[own], labels[own]
     else:
-        known, classes = _read(model, *inputs.as_pair(reference))
+        known, classes = read_rows(model, *inputs.as_pair(reference))
         step = -(-len(known) // MAX_REFERENCE)
         known, classes = known[::step], classes[::step]
     selection, calibration = np.split(order, [min(MAX_SELECTION, len(order) // 2)])
@@ -53,9 +53,11 @@ def fit_detector(model: Any, x: Any, y: Any, reference: Any, seed: int) -> dict[
         inside, y_inside = rows[selection], labels[selection]
         sources = inside[:OUTLIERS], y_inside[:OUTLIERS]
         made = made_up_outliers(*sources, seed=seed)
+        if not detector.reads_encoder:
+            made = {name: as_features(outliers) for name, outliers in made.items()}
         detector.fit_fusion(
             model.statistics(inside),
-            {name: model.statistics(as_features(rows)) for name, rows in made.items()},
+            {name: model.statistics(outliers) for name, outliers in made.items()},
         )
         held_out = rows[calibration][:MAX_CALIBRATION]
         predicted = model.predict(held_out, batch_size=256, verbose=0).argmax(1)
@@ -66,13 +68,16 @@ def fit_detector(model: Any, x: Any, y: Any, reference: Any, seed: int) -> dict[
     return {**detector.describe(), "outliers": sorted(made)}
 
 
-def _read(model: Any, x: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Rows in memory, and their labels, -1 where they have none."""
-    x, y = model.encode_data(x, y)
+def read_rows(model: Any, x: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Rows as `model.detector` reads them, at most some thousands, and labels, -1 for none."""
+    if model.detector.reads_encoder:
+        shape = model.raw_shape
+    else:
+        (x, y), shape = model.encode_data(x, y), model.example_shape
     summary = inputs.summarise(inputs.batches_of(x, y, 1024), model.num_classes)
-    inputs.check_shape(summary.x.shape[1:], model.example_shape)
+    inputs.check_shape(summary.x.shape[1:], shape)
     labels = np.full(len(summary.x), -1) if summary.y is None else summary.y
-    return as_features(summary.x), labels
+    return summary.x if model.detector.reads_encoder else as_features(summary.x), labels
 
 
 def _check_classes(detector: Any, predicted: np.ndarray, classes: int, needed: int) -> None:

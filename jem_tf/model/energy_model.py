@@ -22,7 +22,7 @@ from jem_tf.model import detecting
 from jem_tf.model.backbone import call_allowing_empty, check_backbone, check_output_shape
 from jem_tf.model.batching import BATCH_SIZE, BatchedCalls
 from jem_tf.model.chains import Chains
-from jem_tf.model.encoding import Encoder
+from jem_tf.model.encoding import Encoder, Features
 from jem_tf.sampling import ChainStart, InputRange, Sampler
 
 SAMPLE_STEPS = 400
@@ -63,7 +63,8 @@ class EnergyModel(private.TrainableModel):
         check_output_shape(getattr(logits, "shape", logits))
         self.num_classes = logits.shape[-1]
         self.example_shape = tuple(input_shape[1:])
-        self.detector.attach(self.backbone)
+        readable = self.raw_dtype.is_floating  # outliers cannot be made from text
+        self.detector.attach(self.backbone, self.encoder if readable else None)
         self.built = True
 
     @property
@@ -85,6 +86,17 @@ class EnergyModel(private.TrainableModel):
         if self._encoding is None:
             return x
         return self._encoding(x) if tf.is_tensor(x) else self._encoding.data(x)[0]
+
+    def detector_inputs(self, x: Any) -> Any:
+        """What the detector reads: raw inputs, and vectors if raw inputs are not real numbers."""
+        if self._encoding is None or not self.detector.reads_encoder:
+            return self.encode(x)
+        if isinstance(x, Features):
+            raise ValueError(
+                "The detector reads layers of the encoder: pass raw inputs of shape "
+                f"{self.raw_shape}. Received: vectors of shape {x.shape}"
+            )
+        return x
 
     def encode_data(self, x: Any, y: Any = None) -> tuple[Any, Any]:
         """x and y with x encoded; finite streams become arrays. The same without an encoder."""
@@ -161,7 +173,7 @@ class EnergyModel(private.TrainableModel):
             logits, values = self.detector.read(x, self.input_range.scale)
             return self.detector.p_value(self.detector.score(values), tf.argmax(logits, axis=-1))
 
-        return self._batched("p_value", run, self._rows(x), batch_size)
+        return self._batched("p_value", run, self._detector_rows(x), batch_size)
 
     def fit_detector(self, x: Any, y: Any = None, reference: Any = None, seed: int = 0) -> Any:
         """Fit the detector, so that `is_ood`, `p_value` and the fused `ood_score` can be used.
@@ -189,7 +201,7 @@ class EnergyModel(private.TrainableModel):
         def run(x: tf.Tensor, *_: None) -> tf.Tensor:
             return self.detector.read(x, self.input_range.scale).statistics
 
-        return self._batched("statistics", run, self._rows(x), batch_size)
+        return self._batched("statistics", run, self._detector_rows(x), batch_size)
 
     def features(self, x: Any, batch_size: int = BATCH_SIZE) -> Any:
         """The outputs of the layers `model.detector.layer_names` as vectors, side by side."""
@@ -197,7 +209,7 @@ class EnergyModel(private.TrainableModel):
         def run(x: tf.Tensor, *_: None) -> tf.Tensor:
             return self.detector.features(x)
 
-        return self._batched("features", run, self._rows(x), batch_size)
+        return self._batched("features", run, self._detector_rows(x), batch_size)
 
     def refine(self, x: Any, steps: int = 10, seed: int = 0, batch_size: int = BATCH_SIZE) -> Any:
         """JEM-k: `x` after `steps` sampler steps towards the data, to be classified then."""
@@ -265,13 +277,21 @@ class EnergyModel(private.TrainableModel):
 
     def _rows(self, x: Any) -> Any:
         """`x`, encoded and checked; of batches `(x, y)` only x."""
-        x = self.encode(x)
+        return self._checked(self.encode(x), self.example_shape if self.built else None)
+
+    def _detector_rows(self, x: Any) -> Any:
+        """`x` as the detector reads it, checked; of batches `(x, y)` only x."""
+        shape = self.raw_shape if self.detector.reads_encoder else self.example_shape
+        return self._checked(self.detector_inputs(x), shape)
+
+    def _checked(self, x: Any, shape: tuple[int, ...] | None) -> Any:
         if not tf.executing_eagerly():
             return x
         if inputs.is_stream(x):
-            return (self._rows(rows) for rows, _ in inputs.batches_of(x, None, BATCH_SIZE))
+            batches = inputs.batches_of(x, None, BATCH_SIZE)
+            return (self._checked(rows, shape) for rows, _ in batches)
         x = x if hasattr(x, "shape") else np.asarray(x)
-        inputs.check_shape(x.shape[1:], self.example_shape if self.built else x.shape[1:])
+        inputs.check_shape(x.shape[1:], shape or x.shape[1:])
         return x
 
     def _labels(self, label: Any, n: int, name: str = "label") -> np.ndarray:

@@ -17,7 +17,7 @@ from jem_tf.detection.calibration import (
     reliability,
 )
 from jem_tf.detection.conformal import TooFewRows
-from jem_tf.model.encoding import as_features
+from jem_tf.model.detecting import read_rows
 from jem_tf.model.fitting import unlearned_density
 
 MAX_EXAMPLES = 20
@@ -40,12 +40,13 @@ def fit_calibration(model: Any, data: Any, reference: Any = None) -> Calibration
         return Calibration(detector=_describe(model))
     raw = inputs.as_pair(data)[0]
     x, y = _labelled(model, data)
+    fit_verdict(model, (x, y), reference)
+    x = model.encode(x)  # once, for all that follows
     if model.objective.uses_chains and (problem := unlearned_density(model, x)) is not None:
         warnings.warn(problem, stacklevel=3)
-    fit_verdict(model, (x, y), reference)
     temperature = fit_temperature(model.predict(x, batch_size=256, verbose=0), y)
     first_of_class = np.unique(y, return_index=True)[1][:MAX_EXAMPLES]
-    before, after = (measure(model, (x, y), t) for t in (1.0, temperature))
+    before, after = (_measure(model, x, y, t) for t in (1.0, temperature))
     return Calibration(
         temperature,
         _describe(model),
@@ -71,7 +72,10 @@ def _describe(model: Any) -> dict[str, Any] | None:
 
 def measure(model: Any, data: Any, temperature: float) -> dict[str, Any]:
     """Accuracy, NLL, ECE and reliability of the probabilities at `temperature`."""
-    x, y = _labelled(model, data)
+    return _measure(model, *_labelled(model, data), temperature)
+
+
+def _measure(model: Any, x: Any, y: np.ndarray, temperature: float) -> dict[str, Any]:
     logits = model.predict(x, batch_size=256, verbose=0) / temperature
     result = classification(logits, y)
     bins = asdict(reliability(*confidence_of(logits, y)))
@@ -101,8 +105,7 @@ def _to_lists(x: np.ndarray) -> list[Any]:
 
 
 def _labelled(model: Any, data: Any) -> tuple[np.ndarray, np.ndarray]:
-    x, y = model.encode_data(*inputs.as_pair(data))
-    summary = inputs.summarise(inputs.batches_of(x, y, 1024), model.num_classes)
-    if summary.y is None or (summary.y < 0).any():
+    x, y = read_rows(model, *inputs.as_pair(data))
+    if (y < 0).any():
         raise ValueError("Data to calibrate or to test with must have a label for every row.")
-    return as_features(summary.x), summary.y
+    return x, y

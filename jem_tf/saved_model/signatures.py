@@ -81,12 +81,12 @@ class Signatures:
     def _read(self, inputs: tf.Tensor) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
         """Logits, and the OOD scores by name: the paper's, or all statistics of the detector."""
         detector, scale = self.model.detector, self.model.input_range.scale
-        features = self.model.encode(inputs)
         if detector.fitted:
-            logits, values = detector.read(features, scale)
+            logits, values = detector.read(self.model.detector_inputs(inputs), scale)
             scores = dict(zip(detector.names, tf.unstack(values, axis=1)))
             scores |= {FUSED: detector.score(values), "objections": detector.objections(values)}
         else:
+            features = self.model.encode(inputs)
             logits, density, norm = maths.logits_density_and_norm(self._head, features, scale)
             scores = {"log_density": density, "gradient_norm": -norm}
         scores["max_probability"] = tf.reduce_max(tf.nn.softmax(logits), axis=-1)

@@ -25,11 +25,32 @@ def is_run(path: str | Path) -> bool:
     return (Path(path) / CONFIG).is_file()
 
 
-def load_data(run: str | Path, data_dir: str | None = None) -> Dataset:
-    """Load the data set that a run was trained on, from `data_dir` if it is elsewhere now."""
-    source = RunSettings.read(run).data
-    assert source is not None
-    return dataclasses.replace(source, data_dir=data_dir or source.data_dir).load()
+def load_data(
+    run: str | Path,
+    data_dir: str | None = None,
+    dataset: str | None = None,
+    label: str | None = None,
+) -> Dataset:
+    """Load the data set that a run was trained on, from `data_dir` if it is elsewhere now.
+
+    `dataset` is read in its place, in the same way, and must have its classes.
+    """
+    settings = RunSettings.read(run)
+    assert settings.data is not None
+    source = settings.data
+    loaded = dataclasses.replace(
+        source,
+        dataset=dataset or source.dataset,
+        data_dir=data_dir or source.data_dir,
+        label=label or source.label,
+    ).load()
+    names = tuple(read_json(Path(run) / CONFIG)["class_names"])
+    if loaded.class_names != names:
+        raise ValueError(
+            f"{str(run)!r} was trained on the classes {', '.join(names)}. Received: "
+            f"{dataset or source.dataset!r} with {', '.join(loaded.class_names)}"
+        )
+    return loaded
 
 
 def save_imported(

@@ -10,6 +10,7 @@ import pytest
 from helpers import assert_same_weights
 
 import jem_tf
+from jem_tf.cli import targets
 from jem_tf.objectives import HDGE
 from jem_tf.training import recipes, run_directory
 from jem_tf_cli import main
@@ -143,6 +144,14 @@ def test_a_table_with_a_label_column_is_trained_on(tmp_path, blobs, capsys):
     assert (config["data"]["label"], config["data"]["columns"]) == ("kind", ["a", "b"])
     with pytest.warns(UserWarning, match="1 of 300 rows"):
         assert run_directory.load_data(out).shape == (2,)
+    other = tmp_path / "other.csv"
+    other.write_text("\n".join(["id,a,b,class", *lines[10:250]]))
+    with pytest.raises(ValueError, match="no column 'kind'"):
+        targets.load_data(out, str(other), None)
+    assert targets.load_data(out, str(other), None, label="class").class_names == ("u", "v", "w")
+    other.write_text("\n".join(["id,a,b,kind", *(line for line in lines[10:] if "w" not in line)]))
+    with pytest.raises(ValueError, match=r"classes u, v, w\. Received: .* with u, v"):
+        targets.load_data(out, str(other), None)
 
 
 def test_a_run_that_fails_leaves_nothing_in_the_way(small, tmp_path, monkeypatch, capsys):

@@ -89,6 +89,25 @@ def test_a_detector_is_fitted_to_raw_inputs_and_saved_with_the_model(trained, ro
     assert loaded.is_ood(255 - 2 * x).mean() > loaded.is_ood(x).mean()
 
 
+def test_the_detector_reads_the_layers_of_the_encoder(trained, rows):
+    """Mean and standard deviation of each channel, by NumPy; vectors alone do not say these."""
+    x, y = rows
+    trained.fit_detector(x, y)
+    names = [layer.name for layer in trained.encoder.layers]
+    assert trained.detector.layer_names[:2] == (names[1], names[3])
+    outputs = keras.Model(trained.encoder.inputs[0], trained.encoder.layers[3].output)(x).numpy()
+    expected = np.concatenate([outputs.mean((1, 2)), outputs.std((1, 2))], axis=1)
+    np.testing.assert_allclose(trained.features(x)[:, 2:8], expected, rtol=1e-3, atol=1e-4)
+    vectors = trained.encode(x)
+    gradient_norm = trained.statistics(x)[:, trained.detector.names.index("gradient_norm")]
+    np.testing.assert_allclose(
+        gradient_norm, trained.ood_score(vectors, "gradient_norm"), rtol=1e-3, atol=1e-4
+    )
+    for method in (trained.is_ood, trained.ood_score, trained.statistics):
+        with pytest.raises(ValueError, match=r"pass raw inputs of shape \(6, 6, 1\)"):
+            method(vectors)
+
+
 def test_an_export_takes_images_and_their_files(trained, rows, tmp_path):
     x, y = rows
     path = jem_tf.export(

@@ -72,7 +72,6 @@ class KerasSubject(Subject):
 
         self.logits_fn = logits_fn
         self._network, self._scale, self._normalised = network, scale, normalised
-        self._encode = encode
         self._logits = tf.function(logits_fn, autograph=False, reduce_retracing=True)
         self._score = tf.function(score, autograph=False, reduce_retracing=True)
         if self.jem is not None and self.jem.detector.fitted:
@@ -90,12 +89,13 @@ class KerasSubject(Subject):
 
     def _use_detector(self, detector: Detector) -> None:
         """Take all scores from `detector`."""
+        read = (lambda x: x) if self.jem is None else self.jem.detector_inputs
         others = [name for name in detector.names if name not in energy.OOD_SCORES]
         self.score_kinds = (FUSED, *energy.OOD_SCORES, *others)
 
         @tf.function(autograph=False, reduce_retracing=True)
         def score(x: tf.Tensor) -> dict[str, tf.Tensor]:
-            logits, values = detector.read(self._encode(x), self._scale)
+            logits, values = detector.read(read(x), self._scale)
             fused = detector.score(values)
             p_value = detector.p_value(fused, tf.argmax(logits, axis=-1))
             return {

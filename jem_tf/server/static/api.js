@@ -67,8 +67,9 @@ export function sendNewest(send, onResponse, onError) {
   };
 }
 
-/** Return a flat array as nested arrays: one row of `shape`. */
+/** Return a flat array as nested arrays: one row of `shape`. A text is a row by itself. */
 export function toRow(values, shape) {
+  if (typeof values === "string") return [values];
   let parts = Array.from(values, (v) => Number(Math.fround(v).toPrecision(7)));
   for (const size of shape.slice(1).reverse()) {
     const rows = [];

@@ -9,12 +9,12 @@ import { clearExplanation, makeExplainer } from "./why.js";
 
 const find = (id) => document.getElementById(id);
 const TABS = ["try", "why", "dream", "status"];
-const HINT = "Draw something or choose an example.";
+const HINTS = { image: "Draw something or choose an example.", other: "Type an input or choose an example." };
 const RETRY_MS = 1000; // while the server is unavailable
 const SETTLE_MS = 400; // after an answer, before it is spoken and explained
 const status = new Status((error) => showProblem(error ?? unsupportedModel()));
 let served = { models: [] };
-let model = null; // {name, version, facts, examples, isImage}
+let model = null; // {name, version, facts, examples, isImage, isText}
 let input = null; // the values that were sent last
 let tab = "try";
 let retryTimer, settleTimer;
@@ -71,9 +71,11 @@ function selectModel(newModel) {
     return;
   }
   model.isImage = facts.input_shape.length === 3 && [1, 3].includes(facts.input_shape[2]);
-  facts.range = facts.pixel_range ?? valueRange(model.examples.flat(Infinity));
+  model.isText = !facts.input_shape.length;
+  facts.range = facts.pixel_range ?? valueRange(model.isText ? [] : model.examples.flat(Infinity));
   find("picture").hidden = !model.isImage;
   find("vector").hidden = model.isImage;
+  setText("numbers-label", model.isText ? "Text" : "Numbers, as JSON");
   find("seen-figure").hidden = !model.isImage;
   find("ink-label").hidden = facts.input_shape[2] !== 3;
   if (model.isImage && !keptInput) drawing.reset(facts.input_shape, facts.range);
@@ -85,7 +87,7 @@ function selectModel(newModel) {
     return;
   }
   find("answer").hidden = true;
-  setVerdict(HINT, "", "");
+  setVerdict(model.isImage ? HINTS.image : HINTS.other, "", "");
 }
 
 /** Return the problem with a model that has a status only; null for models of jem_tf. */
@@ -103,7 +105,7 @@ function showExamples() {
   const { facts, examples } = model;
   find("examples-title").hidden = !examples.length;
   find("examples").replaceChildren(...examples.map((example, i) => {
-    const values = example.flat(Infinity);
+    const values = model.isText ? example : example.flat(Infinity);
     const view = model.isImage ? [picture(values, facts, "")] : [];
     view[0]?.setAttribute("aria-hidden", "true");
     const label = facts.class_names[facts.example_labels?.[i]] ?? `${i + 1}`;
@@ -122,7 +124,7 @@ function setInput(values) {
   if (model.isImage) {
     drawing.showValues(values);
   } else {
-    find("numbers").value = JSON.stringify(values);
+    find("numbers").value = model.isText ? values : JSON.stringify(values);
     ask(values);
   }
 }
@@ -255,7 +257,11 @@ function listenToDrawing() {
   });
 }
 
-function sendNumbers() {
+function sendTyped() {
+  if (model.isText) {
+    ask(find("numbers").value);
+    return;
+  }
   const size = model.facts.input_shape.reduce((a, b) => a * b);
   let values;
   try {
@@ -275,6 +281,6 @@ function sendNumbers() {
 listenToTabs();
 listenToDrawing();
 find("model").addEventListener("change", (event) => selectModel(served.models[event.target.selectedIndex]));
-find("send").addEventListener("click", sendNumbers);
+find("send").addEventListener("click", sendTyped);
 dream.listen(showProblem);
 loadModels();

@@ -56,7 +56,8 @@ function showExplanation({ gradient, objections, steps }, model) {
   const slopes = gradient?.map(Math.abs);
   showObjections(objections, facts);
   find("heat").replaceChildren(...(slopes ? heatMap(slopes, steps[0].values, model) : [
-    element("p", { textContent: "This export has no `gradient` signature: export it again." })]));
+    element("p", { textContent: model.isText
+      ? "Text has no gradient." : "This export has no `gradient` signature: export it again." })]));
   const predictions = steps.map(({ logits }) => {
     const probabilities = softmax(logits, facts.temperature);
     const best = probabilities.indexOf(Math.max(...probabilities));
@@ -66,11 +67,13 @@ function showExplanation({ gradient, objections, steps }, model) {
     const caption = `${i ? `after ${i * facts.refine_steps} steps` : "your input"}: ${predictions[i].text}`;
     const view = model.isImage
       ? picture(values, facts, caption)
-      : element("code", { textContent: values.map((v) => v.toPrecision(4)).join(" ") });
+      : element("code", { textContent: model.isText ? values : values.map((v) => v.toPrecision(4)).join(" ") });
     return element("li", {}, element("figure", {}, view, element("figcaption", { textContent: caption })));
   }));
   if (steps.length < 2) {
-    find("strip-text").textContent = "This model was exported without a `refine` signature.";
+    find("strip-text").textContent = facts.feature_shape
+      ? "Sampler steps of this model change features, which cannot be shown."
+      : "This model was exported without a `refine` signature.";
     find("compare").replaceChildren();
     return;
   }
