@@ -50,7 +50,8 @@ print(f"logistic regression: {linear.score(encoder.predict(x_test, verbose=0), y
 
 unknown = x_test.copy()
 unknown[:, len(NUMBERS)] = 99  # a party that is not in the training data
-mixed = np.stack([np.random.default_rng(0).permutation(c) for c in x_test.T], axis=1)
+rng = np.random.default_rng(0)
+mixed = np.stack([rng.permutation(column) for column in x_test.T], axis=1)
 for name, outside in {"an unknown party": unknown, "mixed-up voters": mixed}.items():
     scores = [*model.ood_score(x_test), *model.ood_score(outside)]
     auroc = roc_auc_score(np.repeat([1, 0], len(x_test)), scores)

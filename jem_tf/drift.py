@@ -10,11 +10,12 @@ and each factor has the mean 1. So M is a Shiryaev-Roberts detector: the mean nu
 before it reaches c is at least c (Shin, Ramdas and Rinaldo). Unusual inputs make it grow.
 """
 
+import math
 from typing import Any
 
 import numpy as np
 
-EXPONENTS = np.array([0.1, 0.3, 0.5, 0.7, 0.9])  # e; the smallest bets on very unusual inputs
+EXPONENTS = (0.1, 0.3, 0.5, 0.7, 0.9)  # e; the smallest bets on very unusual inputs
 
 
 class DriftMonitor:
@@ -52,7 +53,8 @@ class DriftMonitor:
     @property
     def evidence(self) -> float:
         """log10 M."""
-        return float(np.logaddexp.reduce(self._log_m) - np.log(len(EXPONENTS))) / np.log(10.0)
+        mean = sum(self._m) / len(self._m)
+        return math.log10(mean) if mean > 0.0 else -math.inf
 
     def update(self, p_values: Any) -> int:
         """Add the p-values `[n]` of inputs, in their order; return the number of new alarms."""
@@ -62,17 +64,22 @@ class DriftMonitor:
         return self.alarms - before
 
     def _restart(self) -> None:
-        self._log_m = np.full(len(EXPONENTS), -np.inf)
+        self._m = [0.0] * len(EXPONENTS)
+        self._num_seen = 0
         self._seen = np.zeros(self.rows + 1, np.int64)  # inputs with k calibration rows below them
 
-    def _add(self, p_value: float) -> None:
-        below = int(np.clip(round(p_value * (self.rows + 1)) - 1, 0, self.rows))
-        equal = self._seen[below]
-        rank = below + self._seen[:below].sum() + self._rng.integers(equal + 1)
-        u = (rank + self._rng.uniform()) / (self.rows + 1 + self._seen.sum())
+    def _rank(self, p_value: float) -> float:
+        """u of the next input."""
+        below = min(max(round(p_value * (self.rows + 1)) - 1, 0), self.rows)
+        among_equals = self._rng.random() * (int(self._seen[below]) + 1)  # a random order
+        rank = below + int(self._seen[:below].sum()) + among_equals
         self._seen[below] += 1
-        bets = np.log(EXPONENTS) + (EXPONENTS - 1.0) * np.log(max(u, 1e-300))
-        self._log_m = bets + np.logaddexp(0.0, self._log_m)
-        if self.evidence >= np.log10(self.inputs_per_false_alarm):
+        self._num_seen += 1
+        return rank / (self.rows + self._num_seen)
+
+    def _add(self, p_value: float) -> None:
+        u = max(self._rank(p_value), 1e-300)
+        self._m = [e * u ** (e - 1.0) * (1.0 + m) for e, m in zip(EXPONENTS, self._m)]
+        if sum(self._m) >= len(self._m) * self.inputs_per_false_alarm:
             self.alarms += 1
             self._restart()

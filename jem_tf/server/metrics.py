@@ -6,6 +6,7 @@ Not here: the HTTP path of the metrics (`rest_api.py`).
 import re
 import threading
 import time
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -22,6 +23,7 @@ COUNTED_APIS = {"Predict", "Classify", "Regress", "predict", "classify", "regres
 COUNTED_APIS |= {"ModelInfer", "infer"}  # of V2
 _MICROSECONDS_BUCKETS = [10 * 1.8**i for i in range(33)]
 DRIFT_ROWS = 50  # fewer than detectors have: only their own file says how many
+MAX_WAITING = 256  # responses that drift has not been looked for in
 MAX_DRIFT_INPUTS = 64  # of a response, so that watching takes little time
 _ROWS_BUCKETS = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024]
 
@@ -132,6 +134,7 @@ class Metrics:
         )
         self._monitors: dict[tuple[str, str], DriftMonitor] = {}
         self._monitors_lock = threading.Lock()
+        self._waiting: deque[tuple[tuple[str, str], np.ndarray]] = deque()  # for the monitors
         self._versions = gauge(
             "jem_tf:available_version", "Newest version that answers.", ["model_name"]
         )
@@ -169,18 +172,27 @@ class Metrics:
         self._ood.increment((model, signature), int(verdicts.sum()))
         percentiles = results.get("percentile")
         if percentiles is not None and not np.isnan(percentiles).all():
-            self._watch((model, signature), np.asarray(percentiles[:MAX_DRIFT_INPUTS]) / 100.0)
+            p_values = np.asarray(percentiles[:MAX_DRIFT_INPUTS]) / 100.0
+            self._waiting.append(((model, signature), p_values))
+            if len(self._waiting) > MAX_WAITING:
+                self._watch_for_drift()
 
-    def _watch(self, labels: tuple[str, str], p_values: np.ndarray) -> None:
+    def _watch_for_drift(self) -> None:
+        """Give the monitors the p-values that wait: requests do not wait for each other here."""
         with self._monitors_lock:
-            monitor = self._monitors.setdefault(labels, DriftMonitor(DRIFT_ROWS))
-            monitor.update(p_values)
-            alarms, evidence = monitor.alarms, monitor.evidence
-        self._drift_alarms.set(labels, alarms)
-        self._drift_evidence.set(labels, max(evidence, 0.0))
+            found: dict[tuple[str, str], list[np.ndarray]] = {}
+            for _ in range(len(self._waiting)):
+                labels, p_values = self._waiting.popleft()
+                found.setdefault(labels, []).append(p_values)
+            for labels, parts in found.items():
+                monitor = self._monitors.setdefault(labels, DriftMonitor(DRIFT_ROWS))
+                monitor.update(np.concatenate(parts))
+                self._drift_alarms.set(labels, monitor.alarms)
+                self._drift_evidence.set(labels, max(monitor.evidence, 0.0))
 
     def render(self, servables: list[Any]) -> bytes:
         """Return the page that Prometheus reads, with the batches that `servables` ran."""
+        self._watch_for_drift()
         self._versions.clear()
         for servable in servables:
             self._versions.set((servable.name,), servable.version)

@@ -22,6 +22,7 @@ from jem_tf.server.sockets import format_address
 from jem_tf.server.transports import Transports
 
 log = logging.getLogger("jem_tf.server")
+SWITCH_SECONDS = 0.02  # threads of requests are many: each change of thread has its price
 BATCHES = 64  # a request may have as many rows as so many of the largest batches
 
 
@@ -104,6 +105,7 @@ class ModelServer:
         signals = (signal.SIGTERM, signal.SIGINT)
         for number in signals:
             signal.signal(number, lambda *_: stop_requested.set())
+        sys.setswitchinterval(SWITCH_SECONDS)
         gc.collect()
         gc.freeze()  # otherwise collections scan all of TensorFlow's objects and delay requests
         print(self.address(), flush=True)
