@@ -60,7 +60,11 @@ browser: ## install Chromium for the browser tests if possible; they are skipped
 test: $(STAMP) browser ## the test suite
 	$(BIN)/pytest -n $(WORKERS) --dist loadfile --durations=10
 
-test-slow: $(STAMP) ## the tests that train for minutes
+.venv/.slow: $(STAMP)
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[ray,text]' 'statsmodels>=0.15,<0.16'
+	@touch $@
+
+test-slow: .venv/.slow ## the tests that train for minutes; installs Ray, KerasHub and statsmodels
 	$(BIN)/pytest -m slow -v
 
 fuzz: $(STAMP) ## 100 000 random requests over REST, gRPC and V2

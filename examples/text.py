@@ -1,13 +1,15 @@
 """Text: a JEM on sentence vectors, from strings to a SavedModel that takes strings.
 
-python examples/text.py
+    python examples/text.py
+    python examples/text.py --embedder bert_tiny_en_uncased    # pip install 'jem_tf[text]'
 
 The corpus is real and needs no download: documentation of NumPy, scikit-learn and Keras, as it is
 installed. The encoder is latent semantic analysis, TF-IDF with whitened principal components. It
-knows single words only, and texts on other subjects are hardly detected. Any Keras model from
-strings to vectors, such as a sentence embedder of KerasHub, can take its place.
+knows single words only, and texts on other subjects are hardly detected. With `--embedder` it is a
+pretrained network of KerasHub: the name of a preset, which is downloaded, or its directory.
 """
 
+import argparse
 import inspect
 import random
 
@@ -37,6 +39,35 @@ def paragraphs(modules):
     return sorted(texts)
 
 
+def embedder(preset):
+    """A network of KerasHub from strings to the mean of the vectors of their words."""
+    try:
+        import keras_hub
+    except ImportError:
+        raise SystemExit("--embedder needs KerasHub: pip install 'jem_tf[text]'") from None
+    models = keras_hub.models
+    tokens = models.TextClassifierPreprocessor.from_preset(preset, sequence_length=64)
+    text = keras.Input((), dtype="string")
+    words = tokens(text)
+    vectors = models.Backbone.from_preset(preset)(words)["sequence_output"]
+    mean = keras.layers.GlobalAveragePooling1D()(vectors, mask=words["padding_mask"])
+    return keras.Model(text, mean)
+
+
+def term_frequencies(texts):
+    """A network from strings to TF-IDF of the words in `texts`."""
+    words = keras.layers.TextVectorization(max_tokens=10_000, output_mode="tf_idf")
+    words.adapt(texts)
+    return keras.Sequential(
+        [keras.Input((), dtype="string"), words, keras.layers.UnitNormalization()]
+    )
+
+
+parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+parser.add_argument("--embedder", help="preset of KerasHub (default: TF-IDF)")
+parser.add_argument("--units", type=int, default=128, help="principal components (default: 128)")
+arguments = parser.parse_args()
+
 keras.utils.set_random_seed(0)
 texts, labels = [], []
 for label, modules in enumerate(SUBJECTS.values()):
@@ -49,10 +80,8 @@ x, y = np.array(texts)[order], np.array(labels)[order]
 parts = [int(0.6 * len(x)), int(0.8 * len(x))]
 (x, x_val, x_test), (y, y_val, y_test) = np.split(x, parts), np.split(y, parts)
 
-vectorize = keras.layers.TextVectorization(max_tokens=10_000, output_mode="tf_idf")
-vectorize.adapt(x)
-layers = [keras.Input((), dtype="string"), vectorize, keras.layers.UnitNormalization()]
-encoder = backbones.whitened(keras.Sequential(layers), x, units=128)
+network = embedder(arguments.embedder) if arguments.embedder else term_frequencies(x)
+encoder = backbones.whitened(network, x, arguments.units)
 
 head = backbones.mlp(encoder.output_shape[1:], len(SUBJECTS))
 model = jem_tf.JEM(head, encoder=encoder, seed=0)

@@ -58,6 +58,40 @@ def test_text(tmp_path):
 
 
 @pytest.mark.slow
+def test_text_with_a_preset_of_kerashub(tmp_path):
+    """A preset that is made here: an untrained network; its export is served by `jem-tf`."""
+    keras_hub = pytest.importorskip("keras_hub", reason="needs KerasHub: make test-slow")
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    words = ["the", "of", "array", "layer", "model", "loss", "input", "shape", "data", "class"]
+    tokenizer = keras_hub.tokenizers.BertTokenizer(vocabulary=special + words)
+    network = keras_hub.models.BertBackbone(
+        vocabulary_size=len(special + words),
+        num_layers=1,
+        num_heads=2,
+        hidden_dim=16,
+        intermediate_dim=16,
+        max_sequence_length=64,
+    )
+    network.save_to_preset(str(tmp_path / "preset"))
+    tokenizer.save_to_preset(str(tmp_path / "preset"))
+    text = run("text", tmp_path, "--embedder", str(tmp_path / "preset"), "--units", "16")
+    assert figure(text, "accuracy") > 0.4  # of three classes
+    command = [sys.executable, "-m", "jem_tf", "inspect", "saved_models/text"]
+    described = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert "inputs string[?]" in described.stdout, described.stderr
+
+
+@pytest.mark.slow
+def test_categories(tmp_path):
+    pytest.importorskip("statsmodels", reason="needs statsmodels: make test-slow")
+    text = run("categories", tmp_path)
+    assert figure(text, "accuracy") > figure(text, "logistic regression:") - 0.03
+    assert figure(text, "against an unknown party:") > 0.95
+    assert figure(text, "against mixed-up voters:") > 0.6
+    assert figure(text, "\nflagged:") < 10
+
+
+@pytest.mark.slow
 def test_features(tmp_path):
     """The density of features knows how they hang together, with default settings."""
     text = run("features", tmp_path)
@@ -95,7 +129,8 @@ def test_mixture(capsys):
 def test_every_example_is_tested():
     names = {path.stem for path in EXAMPLES.glob("*.py")}
     assert names == {name[5:] for name in globals() if name.startswith("test_")} - {
-        "every_example_is_tested"
+        "every_example_is_tested",
+        "text_with_a_preset_of_kerashub",
     }
 
 

@@ -7,15 +7,14 @@ import json
 from pathlib import Path
 from typing import Any
 
-import tensorflow as tf
-
 from jem_tf.saved_model import layout
+from jem_tf.saved_model.loading import load_saved_model
 
 
 def describe(directory: str | Path) -> str:
     """Signatures, shapes, thresholds and metrics of a SavedModel, or of the newest version."""
     path = layout.newest(Path(directory))
-    loaded = tf.saved_model.load(str(path))
+    loaded = load_saved_model(path)
     lines = [str(path)]
     for name, function in sorted(loaded.signatures.items()):
         arguments = function.structured_input_signature[1].values()

@@ -22,6 +22,7 @@ from jem_tf.model import JEM, loading
 from jem_tf.model.detecting import MAX_REFERENCE
 from jem_tf.saved_model import layout
 from jem_tf.saved_model.fitted import Calibration, fit_calibration
+from jem_tf.saved_model.loading import load_saved_model
 from jem_tf.saved_model.signatures import Signatures
 from jem_tf.training import run_directory
 
@@ -74,7 +75,7 @@ def open_scorer(model: Any, data_dir: str | None = None) -> Scorer:
 
 
 def _from_saved_model(version: Path) -> Scorer:
-    loaded = tf.saved_model.load(str(version))
+    loaded = load_saved_model(version)
     function = loaded.signatures.get(SIGNATURE)
     outputs = set() if function is None else set(function.structured_outputs)
     if missing := set(OUTPUTS) - outputs:

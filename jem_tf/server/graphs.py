@@ -15,6 +15,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf import config_pb2, saved_model_pb2
 
 from jem_tf.saved_model import layout
+from jem_tf.saved_model.loading import load_saved_model
 from jem_tf.server import model_files
 
 Function: TypeAlias = "GraphFunction | SessionFunction"
@@ -42,7 +43,7 @@ def load_functions(
     """Return the signatures of the SavedModel at `path` by name, and the object that holds them."""
     tags = list(meta_graph.meta_info_def.tags)
     if meta_graph.HasField("object_graph_def"):
-        loaded = tf.saved_model.load(str(path), tags=tags)
+        loaded = load_saved_model(path, tags)
         return {name: GraphFunction(f) for name, f in loaded.signatures.items()}, loaded
     # A SavedModel of TensorFlow 1: its reference variables exist in sessions only.
     session = tf.compat.v1.Session(graph=tf.Graph())

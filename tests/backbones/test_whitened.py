@@ -2,6 +2,7 @@
 
 import keras
 import numpy as np
+import pytest
 from sklearn.decomposition import PCA
 
 from jem_tf.backbones import whitened
@@ -19,3 +20,13 @@ def test_vectors_are_whitened_as_by_pca():
     expected = PCA(4, whiten=True, random_state=0).fit_transform(2 * x) * np.sqrt(variance)
     np.testing.assert_allclose(vectors, expected, rtol=0.02, atol=1e-3)
     np.testing.assert_allclose(np.quantile(np.abs(vectors), 0.999), 1.0, rtol=1e-3)
+
+
+def test_components_without_variance_are_left_out():
+    """Vectors after layer normalisation have one dimension less."""
+    x = np.random.default_rng(0).normal(size=(100, 5)).astype(np.float32)
+    layers = [keras.Input((5,)), keras.layers.LayerNormalization()]
+    vectors = whitened(keras.Sequential(layers), x, units=5)(x).numpy()
+    assert vectors.shape == (100, 4) and np.isfinite(vectors).all()
+    with pytest.raises(ValueError, match="the same vector"):
+        whitened(keras.Sequential(layers), np.ones_like(x), units=5)

@@ -11,8 +11,6 @@ import pytest
 
 import jem_tf
 
-pytest.importorskip("ray", reason="needs ray: pip install jem_tf[ray]")
-
 
 def test_a_model_in_memory_is_refused(tmp_path):
     import keras
@@ -31,6 +29,7 @@ def test_a_missing_package_is_named(exported, images, tmp_path, monkeypatch):
 @pytest.fixture
 def rows(tmp_path, images):
     """2000 rows, of which one in a hundred is not valid."""
+    pytest.importorskip("ray", reason="needs ray: pip install jem_tf[ray]")
     x = np.tile(images[0], (10, 1, 1, 1))
     x[7::100, 0, 0] = np.nan
     np.savez(tmp_path / "rows.npz", x=x)

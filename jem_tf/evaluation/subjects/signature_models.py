@@ -19,6 +19,7 @@ from jem_tf.evaluation.progress import bar
 from jem_tf.evaluation.subjects.base import Subject, check_outputs, probe_inputs, split_labels
 from jem_tf.evaluation.subjects.in_process import MIN_PROBABILITY
 from jem_tf.saved_model import layout
+from jem_tf.saved_model.loading import load_saved_model
 
 VERDICT = ("objections", "percentile", "is_ood")  # outputs of `ood_score` that are not scores
 REQUEST_TIMEOUT = 600.0  # seconds: a sample takes hundreds of sampler steps
@@ -120,7 +121,7 @@ class SavedModelSubject(SignatureSubject):
 
     def __init__(self, directory: str | Path):
         version = layout.newest(Path(directory))
-        self._loaded = tf.saved_model.load(str(version))
+        self._loaded = load_saved_model(version)
         self.sample_steps = layout.read_metadata(version).get("sample_steps")
         signatures = {name: _spec(f) for name, f in self._loaded.signatures.items()}
         super().__init__(str(directory), signatures)
