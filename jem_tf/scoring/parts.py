@@ -42,15 +42,15 @@ class Parts:
         """Continue the same job, or start a new one; `ValueError` if another one is in the way."""
         file = self.directory / "job.json"
         job = json.loads(json.dumps({**job, "rows": self.rows, "part_rows": self.part_rows}))
-        if overwrite:
+        if overwrite or not any(self.directory.glob("[0-9]*.parquet")):  # nothing would be lost
             shutil.rmtree(self.directory, ignore_errors=True)
-        elif file.is_file() and (before := json.loads(file.read_text())) != job:
+        if file.is_file() and (before := json.loads(file.read_text())) != job:
             changed = [key for key in job if before.get(key) != job[key]]
             raise ValueError(
                 f"{str(self.directory)!r} holds parts of another job; different: "
                 f"{', '.join(changed)}. Replace them with --overwrite (overwrite=True)."
             )
-        elif self.out.exists():
+        if self.out.exists() and not overwrite:
             raise ValueError(f"{str(self.out)!r} exists: --overwrite (overwrite=True) replaces it.")
         self.directory.mkdir(parents=True, exist_ok=True)
         _replace(file, lambda path: path.write_text(json.dumps(job, indent=2) + "\n"))

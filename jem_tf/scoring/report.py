@@ -6,6 +6,7 @@ Not here: what stands out (`findings.py`). One self-contained file, without scri
 import base64
 import importlib.util
 import io
+from functools import cache
 from importlib import resources
 from pathlib import Path
 
@@ -55,13 +56,18 @@ def has_drifted(group: ClassFindings) -> bool:
     return bool(binom.sf(below - 1, group.p_values.sum(), 0.5) < DRIFT)
 
 
+@cache
+def _decoder() -> ImageDecoder:
+    return ImageDecoder((PICTURE, PICTURE, 3), (0.0, 255.0))
+
+
 def picture(rows: Rows, row: int) -> str | None:
     """Return an input as the URL of a PNG; None if it is not an image."""
     from PIL import Image
 
     batch = next(iter(rows.batches(row, 1)))
     if rows.is_images:
-        decoded, errors = ImageDecoder((PICTURE, PICTURE, 3), (0.0, 255.0))(list(batch.x))
+        decoded, errors = _decoder()(list(batch.x))
         if errors:
             return None
         pixels = decoded[0].round().clip(0, 255).astype(np.uint8)

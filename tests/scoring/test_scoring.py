@@ -140,8 +140,12 @@ def test_parts_of_another_job_are_not_mixed_with_this_one(export, npz, tmp_path,
         patched.setattr(scoring, "_score_here", lambda *_: (_ for _ in ()).throw(OSError("full")))
         with pytest.raises(OSError, match="full"):
             jem_tf.score(export, npz, out, part_rows=64)
+    first = out.with_name("scores.parquet.parts") / "000000.parquet"
+    first.touch()
     with pytest.raises(ValueError, match="another job; different: part_rows"):
         jem_tf.score(export, npz, out, part_rows=32)
+    first.unlink()  # without parts, a failed call is not in the way
+    jem_tf.score(export, npz, out, part_rows=32)
     jem_tf.score(export, npz, out, part_rows=32, overwrite=True)
     with pytest.raises(ValueError, match=r"exists: --overwrite"):
         jem_tf.score(export, npz, out)
