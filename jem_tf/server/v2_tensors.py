@@ -16,6 +16,7 @@ from jem_tf.server.errors import RequestError, invalid
 from jem_tf.server.tensor_protos import STRING_BYTES
 
 MAX_RANK = 32
+MAX_SIZE = 2**40  # of a tensor
 DATATYPES = {
     "BOOL": tf.bool,
     "UINT8": tf.uint8,
@@ -56,9 +57,11 @@ def check_shape(name: str, shape: Any) -> tuple[int, ...]:
     if (
         not is_list
         or len(shape) > MAX_RANK
-        or not all(type(size) is int and 0 <= size < 2**63 for size in shape)
+        or not all(type(size) is int and size >= 0 for size in shape)
+        or math.prod(max(size, 1) for size in shape)
+        > MAX_SIZE  # NumPy has a limit without data, too
     ):
-        text = f"up to {MAX_RANK} sizes that are not negative"
+        text = f"up to {MAX_RANK} sizes that are not negative, with a product of at most {MAX_SIZE}"
         raise invalid(f"The shape of input {name} must be a list of {text}.")
     return tuple(shape)
 
