@@ -58,8 +58,7 @@ def check_shape(name: str, shape: Any) -> tuple[int, ...]:
         not is_list
         or len(shape) > MAX_RANK
         or not all(type(size) is int and size >= 0 for size in shape)
-        or math.prod(max(size, 1) for size in shape)
-        > MAX_SIZE  # NumPy has a limit without data, too
+        or math.prod(max(size, 1) for size in shape) > MAX_SIZE  # of NumPy, even if empty
     ):
         text = f"up to {MAX_RANK} sizes that are not negative, with a product of at most {MAX_SIZE}"
         raise invalid(f"The shape of input {name} must be a list of {text}.")
