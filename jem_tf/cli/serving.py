@@ -43,8 +43,9 @@ def gateway(arguments: Namespace) -> None:
         raise ValueError(f"{error}: the gateway needs `pip install jem_tf[serve]`.") from error
     _log_json_lines()
     names = ("host", "port", "rest_api_port", "allowed_hosts", "auth_token_file")
-    options = {name: getattr(arguments, name) for name in (*names, "enable_reload_config")}
-    Gateway(arguments.upstream, arguments.upstream_rest, Options(**options)).run()
+    options = Options(**{name: getattr(arguments, name) for name in names})
+    upstream = (arguments.upstream, arguments.upstream_rest)
+    Gateway(*upstream, options, forward_reload=arguments.enable_reload_config).run()
 
 
 def _log_json_lines() -> None:

@@ -36,16 +36,13 @@ class RequestError(Exception):
     Args:
         code: the name of a gRPC status.
         message: what the client reads.
+        http_status: by default that of the code.
     """
 
-    def __init__(self, code: str, message: str):
+    def __init__(self, code: str, message: str, http_status: int | None = None):
         super().__init__(message)
         self.code, self.message = code, message
-
-    @property
-    def http_status(self) -> int:
-        """The HTTP status for `code`."""
-        return HTTP_STATUS.get(self.code, 500)
+        self.http_status = http_status or HTTP_STATUS.get(code, 500)
 
 
 def invalid(message: str) -> RequestError:

@@ -62,11 +62,14 @@ class Gateway:
     Args:
         upstream: `host:port` of TF Serving's gRPC.
         upstream_rest: `host:port` of its REST API.
-        options: where to listen, and limits; of the requests to change models
-            (`enable_reload_config`), none is forwarded by default.
+        options: where to listen, and limits.
+        forward_reload: forward HandleReloadConfigRequest, which changes the models.
     """
 
-    def __init__(self, upstream: str, upstream_rest: str, options: Options):
+    def __init__(
+        self, upstream: str, upstream_rest: str, options: Options, forward_reload: bool = False
+    ):
+        self._forward_reload = forward_reload
         self._upstream, self._upstream_rest, self._options = upstream, upstream_rest, options
         self._num_in_progress = 0
         self._workers = Workers(
@@ -147,7 +150,7 @@ class Gateway:
         await self._server.stop(DRAIN_SECONDS)
 
     async def _forward_grpc(self, method: str, message: bytes, context: Any) -> bytes:
-        if method == RELOAD_METHOD and not self._options.enable_reload_config:
+        if method == RELOAD_METHOD and not self._forward_reload:
             text = "The gateway does not forward this call. Start it with --enable-reload-config."
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, text)
         metadata = [
@@ -195,7 +198,8 @@ class Gateway:
         options, call = self._options, self._workers.call(None)
         seconds = options.body_timeout_seconds or None
         try:
-            body = await bodies.read_body(scope, receive, options.max_message_bytes, seconds, call)
+            limit, arriving = options.max_message_bytes, self._workers.arriving
+            body = await bodies.read_body(scope, receive, limit, seconds, call, arriving)
             call.close()
             with self._request_in_progress(len(body)):
                 return await self._forward_rest(scope, bytes(body))

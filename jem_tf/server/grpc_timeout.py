@@ -4,6 +4,7 @@ Not here: what happens to the message (`grpc_api.py`).
 """
 
 import asyncio
+import contextlib
 from typing import Any
 
 import grpc
@@ -48,7 +49,8 @@ class MessageTimeout:
                 if len(self._waiting) > self._max_waiting:
                     oldest = next(iter(self._waiting))
                     del self._waiting[oldest]
-                    oldest.reschedule(0.0)
+                    with contextlib.suppress(RuntimeError):  # it expires by itself just now
+                        oldest.reschedule(0.0)
                 message = await context.read()
         except TimeoutError:
             text = "The message of the call did not arrive in time."

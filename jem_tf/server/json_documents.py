@@ -6,6 +6,7 @@ by the parsers.
 
 import gc
 import json
+import threading
 from typing import Any
 
 import orjson
@@ -25,16 +26,36 @@ def loads(body: Bytes) -> Any:
     more memory than is left for requests.
     """
     _reserve(body)
-    collects = gc.isenabled()
-    gc.disable()  # the collector would look at the new objects many times, and find no garbage
-    try:
-        document = orjson.loads(body)
-        return _parse_leniently(body) if _may_repeat_keys(body, document) else document
-    except orjson.JSONDecodeError:
-        return _parse_leniently(body)
-    finally:
-        if collects:
-            gc.enable()
+    with _collector_off:
+        try:
+            document = orjson.loads(body)
+            return _parse_leniently(body) if _may_repeat_keys(body, document) else document
+        except orjson.JSONDecodeError:
+            return _parse_leniently(body)
+
+
+class _CollectorOff:
+    """Keeps the garbage collector off while any thread is in its block.
+
+    It would look at the new objects many times, and find no garbage.
+    """
+
+    def __init__(self) -> None:
+        self._lock, self._num_threads = threading.Lock(), 0
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self._num_threads += 1
+            gc.disable()
+
+    def __exit__(self, *_: Any) -> None:
+        with self._lock:
+            self._num_threads -= 1
+            if not self._num_threads:
+                gc.enable()
+
+
+_collector_off = _CollectorOff()
 
 
 def parsed_bytes(body: Bytes) -> int:

@@ -12,14 +12,20 @@ from typing import Any
 import numpy as np
 import orjson
 
+from jem_tf.server import limits
 from jem_tf.server.errors import invalid
 from jem_tf.server.servable import Arrays
+
+TEXT_BYTES = 6  # of JSON and of Python objects, per byte of an array
+_CHUNK = 2**14  # numbers
 
 
 def format_outputs(outputs: Arrays, as_rows: bool) -> bytes:
     """Return the response to a predict request; raise `RequestError` if JSON cannot hold it."""
     if not outputs:
         raise invalid("Cannot convert empty tensor map to JSON")
+    size = sum(array.nbytes for array in outputs.values())
+    limits.reserve(TEXT_BYTES * size, "The response")
     values = {name: _to_json_value(name, array) for name, array in outputs.items()}
     if not as_rows:
         return dump({"outputs": next(iter(values.values())) if len(values) == 1 else values})
@@ -39,10 +45,21 @@ def format_outputs(outputs: Arrays, as_rows: bool) -> bytes:
 
 
 def dump(document: Any) -> bytes:
-    """Return `document` as JSON; numbers that are not finite become NaN and Infinity."""
+    """Return `document` as JSON; numbers that are not finite become NaN and Infinity.
+
+    orjson has no such numbers. Python's encoder gets small parts: no other thread runs meanwhile.
+    """
     if _is_finite(document):
         return orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
-    return json.dumps(document, default=lambda value: value.tolist()).encode()
+    if isinstance(document, dict):
+        items = (dump(key) + b": " + dump(value) for key, value in document.items())
+        return b"{" + b", ".join(items) + b"}"
+    if isinstance(document, np.ndarray) and document.ndim == 1:
+        parts = (document[i : i + _CHUNK].tolist() for i in range(0, len(document), _CHUNK))
+        return b"[" + b", ".join(json.dumps(part)[1:-1].encode() for part in parts) + b"]"
+    if isinstance(document, (list, np.ndarray)) and np.ndim(document):
+        return b"[" + b", ".join(map(dump, document)) + b"]"
+    return json.dumps(float(document)).encode()
 
 
 def _to_json_value(name: str, array: np.ndarray) -> Any:

@@ -67,14 +67,14 @@ class Call:
 
     def reserve(self, size: int, what: str) -> None:
         """Hold `size` more bytes; raise `RequestError` if the budget has fewer left."""
-        self._size += size
-        needed = max(self._size - FREE_BYTES - self._taken, 0)
+        needed = max(self._size + size - FREE_BYTES - self._taken, 0)
         if not self._budget.take(needed):
             raise RequestError(
                 "RESOURCE_EXHAUSTED",
                 f"{what} needs {size} bytes of memory, and all requests together may use "
                 f"{self._budget.size}. Send fewer rows at a time, or try again later.",
             )
+        self._size += size
         self._taken += needed
 
     def close(self) -> None:

@@ -19,6 +19,7 @@ from jem_tf.server.versions import AVAILABLE, END, LOADING, UNLOADING, Model, Ve
 
 MAX_ENDED_VERSIONS = 20  # unloaded versions of a model that its status still lists
 MAX_ERROR_CHARACTERS = 2000
+MIN_RETRY_SECONDS = 0.1
 
 log = logging.getLogger("jem_tf.server")
 
@@ -148,7 +149,8 @@ class Manager:
 
     def _poll(self) -> None:
         polling = self.poll_seconds > 0
-        while not self._stop.wait(self.poll_seconds if polling else self._retry_seconds):
+        seconds = self.poll_seconds if polling else max(self._retry_seconds, MIN_RETRY_SECONDS)
+        while not self._stop.wait(seconds):
             try:
                 self.refresh() if polling else self._retry()
             except Exception:  # e.g. a file system that fails temporarily: try again

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 from google.protobuf.descriptor import FieldDescriptor
 
+from jem_tf.server import limits
 from jem_tf.server.errors import RequestError, invalid
 
-MAX_RECORDS = 2**20  # fields in a message and in the messages in it
+MAX_RECORDS = 2**18  # fields in a message and in the messages in it
 _RECORD_BYTES = 32
 _TEXT_TYPES = (FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES)
 
@@ -30,6 +31,8 @@ def parsed_bytes(message: bytes, descriptor: Any) -> int:
             size += 16 * len(fields)
             while position < end:
                 num_records += 1
+                if num_records % 4096 == 0:
+                    limits.check_deadline()
                 if num_records > MAX_RECORDS:
                     text = f"The message has more than {MAX_RECORDS} fields. Send it in parts."
                     raise RequestError("RESOURCE_EXHAUSTED", text)
@@ -39,6 +42,8 @@ def parsed_bytes(message: bytes, descriptor: Any) -> int:
                     position = _skip_scalar(message, position, tag & 7)
                     continue
                 length, position = _read_varint(message, position)
+                if position + length > end:
+                    raise ValueError("a field ends after its message")
                 field = fields.get(tag >> 3)
                 if field is not None and field.message_type is not None:
                     parts.append((position, position + length, field.message_type))

@@ -22,7 +22,7 @@ def join(path: str | os.PathLike[str], *names: str) -> str:
 
 def absolute(path: str) -> str:
     """Return an absolute path; URIs are returned unchanged."""
-    return path if "://" in path else os.path.realpath(path)
+    return path if "://" in path else os.path.abspath(path)
 
 
 def versions(directory: str) -> dict[int, str]:

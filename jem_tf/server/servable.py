@@ -6,7 +6,9 @@ Not here: which versions are loaded (`manager.py`), transports (`grpc_api.py`, `
 import gc
 import itertools
 import os
+import threading
 from collections.abc import Collection, Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -21,6 +23,8 @@ DEFAULT_SIGNATURE = "serving_default"
 INIT_SIGNATURE = "__saved_model_init_op"
 PART_ROWS, SAMPLE_PART_ROWS = 64, 16  # a row of `sample` takes hundreds of steps
 MAX_WARMUP_RECORDS = 1000  # TF Serving's limit
+FILES = "image_bytes"  # the input of signatures of jem_tf that decode images
+MAX_DECODING = 2  # requests at a time, as a file of a few bytes may have millions of pixels
 _queue_numbers = itertools.count()  # a version that is loaded again gets new queues
 
 Arrays = dict[str, np.ndarray]
@@ -56,6 +60,7 @@ class Servable:
         self.signature_defs = dict(meta_graph.signature_def)
         self._functions, self._loaded = graphs.load_functions(path, meta_graph)
         self._batched: dict[str, BatchedFunction] = {}
+        self._decoders = threading.BoundedSemaphore(MAX_DECODING)
         self._part_rows: dict[str, int] = {}  # of signatures that large requests run in parts
         exported = bool(model_files.read_json(model_files.join(path, layout.METADATA)))
         self._input_specs = {
@@ -86,15 +91,16 @@ class Servable:
         """Raise `RequestError` unless `inputs` and `outputs` are names of the signature."""
         definition = self.signature(signature)
         _check_input_names(set(inputs), set(definition.inputs))
+        seen: set[str] = set()
         for name in outputs:
             if name not in definition.outputs:
                 raise invalid(
                     f"output tensor alias not found in signature: {name} Outputs expected to be in "
                     f"the set {_format_set(definition.outputs)}."
                 )
-        if len(set(outputs)) < len(outputs):
-            duplicate = max(outputs, key=list(outputs).count)
-            raise invalid(f"duplicate output tensor alias: {duplicate}")
+            if name in seen:
+                raise invalid(f"duplicate output tensor alias: {name}")
+            seen.add(name)
 
     def run(self, signature: str, inputs: Arrays, outputs: Collection[str] = ()) -> Arrays:
         """Return the outputs of a signature (only those in `outputs`, if any are named).
@@ -136,7 +142,8 @@ class Servable:
 
     def _call_alone(self, signature: str, tensors: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         try:
-            return self._functions[signature](**tensors)
+            with self._decoders if FILES in tensors else nullcontext():
+                return self._functions[signature](**tensors)
         except tf.errors.OpError as error:
             raise from_tensorflow(error) from error
 

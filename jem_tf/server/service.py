@@ -22,7 +22,7 @@ from tensorflow_serving.apis import (
 )
 
 from jem_tf.server import examples as example_io
-from jem_tf.server import tensor_protos
+from jem_tf.server import limits, tensor_protos
 from jem_tf.server.errors import RequestError, invalid
 from jem_tf.server.manager import Manager
 from jem_tf.server.metrics import Metrics
@@ -103,6 +103,8 @@ class Service:
             results = self.run(servable, signature, inputs, outputs)
             response = predict_pb2.PredictResponse()
             _fill_model_spec(response.model_spec, servable, signature)
+        size = sum(value.nbytes for value in results.values())
+        limits.reserve(3 * size, "The response")  # as a message, and serialised
         for key, value in results.items():
             tensor_protos.fill_proto(response.outputs[key], value)
         return response
@@ -135,9 +137,11 @@ class Service:
             raise invalid(
                 "All ModelSpecs in a MultiInferenceRequest must access the same model name."
             )
+        seen: set[str] = set()
         for signature in signatures:
-            if signatures.count(signature) > 1:
+            if signature in seen:
                 raise invalid(f"Duplicate evaluation of signature: {signature}")
+            seen.add(signature)
         response = inference_pb2.MultiInferenceResponse()
         examples = example_io.serialize_examples(request.input)
         with self._use_servable(request.tasks[0]) as servable:

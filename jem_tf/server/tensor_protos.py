@@ -10,6 +10,7 @@ from jem_tf.server import limits
 from jem_tf.server.errors import invalid
 from jem_tf.server.servable import Arrays
 
+_CHUNK = 2**16
 STRING_BYTES = 64  # of an empty string in Python and in TensorFlow
 _VALUE_FIELDS = {
     np.dtype(dtype): f"{field}_val"
@@ -77,4 +78,6 @@ def fill_proto(proto: Any, array: np.ndarray) -> None:
     proto.dtype = tf.as_dtype(array.dtype if field != "string_val" else tf.string).as_datatype_enum
     for size in array.shape:
         proto.tensor_shape.dim.add(size=size)
-    getattr(proto, field).extend(array.ravel().tolist())
+    flat, values = array.ravel(), getattr(proto, field)
+    for start in range(0, flat.size, _CHUNK):  # a list takes eight times the memory of an array
+        values.extend(flat[start : start + _CHUNK].tolist())

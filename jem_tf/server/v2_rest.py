@@ -13,7 +13,7 @@ import numpy as np
 from starlette.responses import Response
 from tensorflow.core.protobuf import meta_graph_pb2
 
-from jem_tf.server import bodies, json_requests, json_responses, v2, v2_tensors
+from jem_tf.server import bodies, json_requests, json_responses, limits, v2, v2_tensors
 from jem_tf.server.errors import RequestError, invalid, not_found
 from jem_tf.server.flags import Options
 from jem_tf.server.json_arrays import format_value, to_array
@@ -73,7 +73,7 @@ class RestV2:
     def _infer(self, name: str, version: str, header_length: int | None, body: Bytes) -> Response:
         """Answer an inference request; runs in a thread."""
         document = json_requests.parse_body(body[:header_length])
-        binary = b"" if header_length is None else bytes(body[header_length:])
+        binary = memoryview(b"" if header_length is None else body)[header_length or 0 :]
         inputs = _parse_inputs(document, binary)
         requested = [_named(item, "outputs") for item in _items(document, "outputs")]
         parameters = _parameters(document)
@@ -84,6 +84,8 @@ class RestV2:
         number, results = self._v2.infer(name, version, signature, inputs, names)
         default = parameters.get("binary_data_output") is True
         as_binary = {i["name"]: _parameters(i).get("binary_data", default) for i in requested}
+        size = sum(array.nbytes for array in results.values())
+        limits.reserve(json_responses.TEXT_BYTES * size, "The response")
         tensors, chunks = [], []
         for key, array in results.items():
             tensor: dict[str, Any] = {
@@ -120,7 +122,7 @@ def _header_length(scope: dict[str, Any]) -> int | None:
     return int(value)
 
 
-def _parse_inputs(document: dict[str, Any], binary: bytes) -> dict[str, np.ndarray]:
+def _parse_inputs(document: dict[str, Any], binary: memoryview) -> dict[str, np.ndarray]:
     arrays: dict[str, np.ndarray] = {}
     for item in _items(document, "inputs"):
         name = _named(item, "inputs")["name"]

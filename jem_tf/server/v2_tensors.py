@@ -75,7 +75,9 @@ def reshape(name: str, values: np.ndarray, shape: tuple[int, ...]) -> np.ndarray
     return values.reshape(shape)
 
 
-def from_bytes(name: str, dtype: tf.DType, shape: tuple[int, ...], raw: bytes) -> np.ndarray:
+def from_bytes(
+    name: str, dtype: tf.DType, shape: tuple[int, ...], raw: bytes | memoryview
+) -> np.ndarray:
     """Return the tensor `raw`: numbers are little-endian, strings have their lengths before."""
     count = math.prod(shape)
     if dtype == tf.string:
@@ -91,7 +93,7 @@ def from_bytes(name: str, dtype: tf.DType, shape: tuple[int, ...], raw: bytes) -
     return np.frombuffer(raw, dtype.as_numpy_dtype).reshape(shape)
 
 
-def _split_strings(name: str, raw: bytes, count: int) -> np.ndarray:
+def _split_strings(name: str, raw: bytes | memoryview, count: int) -> np.ndarray:
     if 4 * count > len(raw):
         raise invalid(f"Input {name} has {len(raw)} bytes, too few for {count} strings.")
     limits.reserve(2 * (len(raw) + count * STRING_BYTES), f"The tensor {name}")
@@ -102,7 +104,7 @@ def _split_strings(name: str, raw: bytes, count: int) -> np.ndarray:
         place = end + length
         if place > len(raw):
             raise invalid(f"Input {name} ends within string {i}.")
-        strings[i] = raw[end:place]
+        strings[i] = bytes(raw[end:place])
     if place != len(raw):
         raise invalid(f"Input {name} has {len(raw) - place} bytes after its last string.")
     return strings

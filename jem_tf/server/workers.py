@@ -12,6 +12,8 @@ from typing import Any
 from jem_tf.server.errors import RequestError
 from jem_tf.server.limits import Budget, Call
 
+Arriving = dict[asyncio.Timeout, float]  # requests whose bodies arrive, by their begin
+
 
 class Workers:
     """Runs requests that have arrived completely, on behalf of one event loop.
@@ -31,6 +33,7 @@ class Workers:
         self._threads = ThreadPoolExecutor(threads, "requests")
         self._max_requests, self._num_in_progress = max_requests, 0
         self._budget = Budget(max_bytes)
+        self.arriving: Arriving = {}
 
     def call(self, seconds: float | None) -> Call:
         """Return a new call with a deadline in `seconds`; None: no deadline."""

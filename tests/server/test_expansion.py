@@ -104,6 +104,15 @@ def encode_varint(number):
     return bytes([*digits, number])
 
 
+def test_a_field_that_is_longer_than_its_message_is_malformed():
+    """Packed numbers (`float_val` of an input) with a length of 2**63."""
+    tensor = b"\x2a" + encode_varint(2**63)  # field 5 of TensorProto
+    entry = b"\x12" + encode_varint(len(tensor)) + tensor
+    message = b"\x12" + encode_varint(len(entry)) + entry
+    with pytest.raises(RequestError, match="ends after its message"):
+        parsed_bytes(message, predict_pb2.PredictRequest.DESCRIPTOR)
+
+
 def test_the_size_of_a_parsed_message():
     descriptor = predict_pb2.PredictRequest.DESCRIPTOR
     request = predict_request(x=ones(1000, 2))

@@ -29,11 +29,12 @@ JUDGE = "/v1/models/judge:predict"
 class RunningGateway:
     """A gateway in a thread of this process, and connections to it."""
 
-    def __init__(self, upstream_port, upstream_rest_port, **options):
+    def __init__(self, upstream_port, upstream_rest_port, forward_reload=False, **options):
         upstream = (f"127.0.0.1:{upstream_port}", f"127.0.0.1:{upstream_rest_port}")
         port, rest_port = free_ports(2)
-        options = {"enable_reload_config": False, **options}
-        self.gateway = Gateway(*upstream, Options(port=port, rest_api_port=rest_port, **options))
+        ports = Options(port=port, rest_api_port=rest_port, **options)
+        allowed = {"forward_reload": True} if forward_reload else {}  # otherwise the default
+        self.gateway = Gateway(*upstream, ports, **allowed)
         self.thread = threading.Thread(target=self.gateway.run)
         self.thread.start()
         self.addresses = {

@@ -33,7 +33,7 @@ def test_models_are_not_replaced_through_a_gateway(strict, plain):
     code, text = rpc_error(strict.models.HandleReloadConfigRequest, request)
     assert code == "PERMISSION_DENIED" and "--enable-reload-config" in text
     options = plain.server.options
-    open_gateway = RunningGateway(options.port, options.rest_api_port, enable_reload_config=True)
+    open_gateway = RunningGateway(options.port, options.rest_api_port, forward_reload=True)
     try:  # the server itself refuses the empty request
         code, _ = rpc_error(open_gateway.models.HandleReloadConfigRequest, request)
         assert code == "INVALID_ARGUMENT"

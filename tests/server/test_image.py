@@ -1,9 +1,13 @@
 """The Dockerfile: copied files exist, versions are the tested ones, nothing is for training."""
 
 import json
+import os
 import re
 import subprocess
 import sys
+import threading
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
@@ -54,11 +58,31 @@ def test_base_images_have_a_full_version(parser):
     assert all(re.search(r":\d+\.\d+\.\d+(-[\w-]+)?$", name) for name in bases)
 
 
+@contextmanager
+def answering(status):
+    """The port of a server that answers all requests with a status."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(status)
+            self.end_headers()
+
+    with HTTPServer(("localhost", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server.server_port
+        server.shutdown()
+
+
 def test_the_image_runs_without_root_and_reports_its_health(stages):
     last = dict(stages[-1])
     assert last["USER"] == dict(stages[0])["USER"] == "10001"
     assert json.loads(last["ENTRYPOINT"]) == ["jem-tf"]
-    assert "localhost:8501/health" in last["HEALTHCHECK"]
+    command = json.loads(last["HEALTHCHECK"].partition("CMD ")[2])
+    for status, code in ((200, 0), (401, 0), (404, 0), (503, 1)):
+        with answering(status) as port:
+            environment = {**os.environ, "REST_PORT": str(port)}
+            result = subprocess.run([sys.executable, *command[1:]], env=environment)
+            assert result.returncode == code
 
 
 def test_the_image_has_the_tested_versions_and_no_training_stack(stages):

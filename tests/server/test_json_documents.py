@@ -3,6 +3,7 @@
 import gc
 import sys
 import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -45,6 +46,17 @@ def test_the_garbage_collector_is_on_after_parsing():
     json_documents.loads(b"[NaN]")
     with pytest.raises(ValueError):
         json_documents.loads(b"[")
+    assert gc.isenabled()
+
+
+def test_the_garbage_collector_is_on_after_parsing_in_many_threads():
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        with ThreadPoolExecutor(8) as threads:
+            list(threads.map(json_documents.loads, [b"[1, 2]"] * 20_000))
+    finally:
+        sys.setswitchinterval(interval)
     assert gc.isenabled()
 
 

@@ -1,12 +1,14 @@
 """Limits of a server: sizes, concurrency, deadlines, malformed requests."""
 
 import gzip
+import json
 import threading
 import time
 
 import httpx
 import numpy as np
 import pytest
+from tensorflow_serving.apis import inference_pb2
 
 from .grpc_requests import ones, predict_request, rpc_error
 
@@ -98,3 +100,37 @@ def test_no_timeout_is_an_option(rules, serve):
     permissive = serve(**base, rest_api_timeout_in_ms=0)
     body = {"signature_name": "slow", "inputs": {"x": [1.0], "loops": [1]}}
     assert permissive.rest.post(PREDICT, json=body).status_code == 200
+
+
+@pytest.mark.parametrize("kind", ["outputs", "tasks", "binary inputs"])
+def test_long_lists_of_names_take_little_time(kind, plain):
+    """Work that grows with the square of their number would stop the server for minutes."""
+    names, start = [f"n{i}" for i in range(20_000)], time.monotonic()
+    if kind == "outputs":
+        request = predict_request(x=ones(1))
+        request.output_filter.extend(["y"] * 20_000)
+        assert rpc_error(plain.predictions.Predict, request)[0] == "INVALID_ARGUMENT"
+    elif kind == "tasks":
+        request = inference_pb2.MultiInferenceRequest()
+        for name in names:
+            spec = request.tasks.add().model_spec
+            spec.name, spec.signature_name = "no", name
+        assert rpc_error(plain.predictions.MultiInference, request)[0] == "INVALID_ARGUMENT"
+    else:
+        size = {"parameters": {"binary_data_size": 1}, "datatype": "BOOL", "shape": [1]}
+        header = json.dumps({"inputs": [{"name": name, **size} for name in names]}).encode()
+        headers = {"inference-header-content-length": str(len(header))}
+        body = header + bytes(len(names)) + bytes(2**24)
+        response = plain.rest.post("/v2/models/rules/infer", content=body, headers=headers)
+        assert response.status_code == 400
+    assert time.monotonic() - start < 3.0
+
+
+def test_responses_are_counted_before_they_are_written(rules, serve):
+    """One row of input is repeated on the wire; the response would hold all of them."""
+    options = {"max_memory_bytes": 2**20, "max_rows": 10**6}
+    client = serve(model_name="rules", model_base_path=str(rules), **options)
+    request = predict_request("log", x=ones(1))
+    request.inputs["x"].tensor_shape.dim[0].size = 60_000
+    code, text = rpc_error(client.predictions.Predict, request)
+    assert code == "RESOURCE_EXHAUSTED" and "The response" in text
