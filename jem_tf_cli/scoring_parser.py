@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from jem_tf_cli.arguments import Commands, add_data_dir
+from jem_tf_cli.arguments import Commands, add_data_dir, add_pixel_range
 from jem_tf_cli.types import positive_integer
 
 
@@ -51,4 +51,5 @@ def add_score(commands: Commands) -> None:
     parser.add_argument(
         "--address", help="of a Ray cluster, such as auto (default: start Ray on this machine)"
     )
+    add_pixel_range(parser)
     add_data_dir(parser)

@@ -4,7 +4,7 @@ from argparse import Namespace
 
 import jem_tf
 
-COLUMNS = ("label", "columns", "split", "data_dir")
+COLUMNS = ("label", "columns", "split", "data_dir", "pixel_range")
 EXECUTION = ("batch_size", "part_rows", "engine", "workers", "address", "overwrite", "report")
 
 

@@ -1,6 +1,7 @@
 """What a command may name as a model: run directories, files, exports, endpoints."""
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from jem_tf.data.tables import SUFFIXES
 from jem_tf.model.classifiers import expected_pixels
 from jem_tf.model.loading import load_classifier
 from jem_tf.saved_model import layout
-from jem_tf.training import DataSource, run_directory
+from jem_tf.training import DataSource, RunSettings, run_directory
 
 
 def load_data(
@@ -22,8 +23,9 @@ def load_data(
 ) -> Dataset:
     """Load the data set `name`, or the one that the model at `target` was trained on.
 
-    Images of other sizes are resized to `image_size`, if the data set allows it. A table is read as
-    the one that a run was trained on; `label` is the column of labels if it has another name.
+    Images of other sizes are resized to `image_size`, if the data set allows it, and have the
+    pixels that the model expects. A table is read as the one that a run was trained on; `label` is
+    the column of labels if it has another name.
     """
     if run_directory.is_run(target) and (name is None or name.endswith(SUFFIXES)):
         return run_directory.load_data(target, data_dir, name, label)
@@ -32,7 +34,7 @@ def load_data(
         raise ValueError(f"{str(target)!r} does not name its training data: use --dataset.")
     try:
         size = image_size if data.resizes(dataset) else None
-        return data.load(dataset, data_dir, size, label=label)
+        loaded = data.load(dataset, data_dir, size, label=label)
     except data.UnknownDataset as error:
         if name is not None:
             raise
@@ -40,6 +42,10 @@ def load_data(
             f"{str(target)!r} was trained on {dataset!r}, which is not a known data set: use "
             "--dataset."
         ) from error
+    pixels = _pixel_range(target)
+    if pixels is None or loaded.pixel_range in (None, tuple(pixels)):
+        return loaded
+    return loaded.with_pixels(*pixels)
 
 
 def with_expected_pixels(
@@ -61,6 +67,16 @@ def check_comparable(target: str | Path, baseline: str | Path) -> None:
             f"The baseline {str(baseline)!r} was trained on other classes ({', '.join(second)}) "
             f"than {str(target)!r} ({', '.join(first)})."
         )
+
+
+def _pixel_range(target: str | Path) -> Sequence[float] | None:
+    """The values of black and white pixels that the model at `target` expects, if it says so."""
+    if run_directory.is_run(target):
+        source = RunSettings.read(target).data
+        return None if source is None else source.pixel_range
+    if Path(target).is_file():
+        return expected_pixels(load_classifier(target))
+    return _read_metadata(target).get("pixel_range")
 
 
 def _read_metadata(target: str | Path) -> dict[str, Any]:

@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 
 from jem_tf.data import images, sources, tables
-from jem_tf.data.dataset import SPLITS
+from jem_tf.data.dataset import SPLITS, Dataset
+
+ANY_SIZE = 32  # of images without a common size
 
 
 @dataclass
@@ -45,6 +47,8 @@ class Rows(ABC):
     """
 
     is_images: bool = False  # `x` of a batch are image files
+    pixel_range: tuple[float, float] | None = None  # black and white in `x`; None: not known
+    labels_are_names: bool = False  # numbers among labels are names of classes, not indices
 
     @abstractmethod
     def __len__(self) -> int: ...
@@ -52,6 +56,10 @@ class Rows(ABC):
     @abstractmethod
     def batches(self, start: int = 0, size: int = 256) -> Iterator[RowBatch]:
         """Yield batches of up to `size` rows, from row `start` to the end."""
+
+    def resized(self, shape: tuple[int, ...] | None) -> "Rows":
+        """Return the rows with images of `shape`, if this source can resize them."""
+        return self
 
 
 def open_rows(
@@ -233,6 +241,8 @@ class TableRows(Rows):
     ```
     """
 
+    labels_are_names = True
+
     def __init__(
         self, path: Path, label: str | None, row_id: str | None, columns: Sequence[str] | None
     ):
@@ -257,14 +267,25 @@ class DatasetRows(Rows):
     ```python
     DatasetRows("fashion_mnist", "test", data_dir="tfds")
     ```
+
+    Images that differ in size are resized to `ANY_SIZE`, unless `resized` says otherwise.
     """
 
-    def __init__(self, name: str, split: str, data_dir: str | None):
+    def __init__(self, name: str, split: str, data_dir: str | None, image_size: int | None = None):
         if split not in SPLITS:
             raise ValueError(f"`split` must be one of {SPLITS}. Received: split={split!r}")
-        dataset = sources.load(name, data_dir, labelled=False)
-        self._rows = getattr(dataset, split)
+        self._source = name, split, data_dir
+        dataset = _load(name, data_dir, image_size)
+        self._rows, self._shape = getattr(dataset, split), dataset.shape
         self._names, self._count = dataset.class_names, len(self._rows)
+        self.pixel_range = dataset.pixel_range
+
+    def resized(self, shape: tuple[int, ...] | None) -> Rows:
+        if shape is None or len(shape) != 3 or shape[0] != shape[1]:
+            return self
+        if shape[:2] == self._shape[:2] or not sources.resizes(self._source[0]):
+            return self
+        return DatasetRows(*self._source, shape[0])
 
     def __len__(self) -> int:
         return self._count
@@ -274,6 +295,17 @@ class DatasetRows(Rows):
             labels = [self._names[i] if 0 <= i < len(self._names) else None for i in y]
             yield RowBatch(_numbers(start, len(x)), x, labels)
             start += len(x)
+
+
+def _load(name: str, data_dir: str | None, image_size: int | None) -> Dataset:
+    try:
+        return sources.load(name, data_dir, image_size, labelled=False)
+    except sources.UnknownDataset:
+        raise
+    except ValueError:
+        if image_size is not None or not sources.resizes(name):
+            raise
+        return _load(name, data_dir, ANY_SIZE)  # the images may differ in size
 
 
 def _numbers(start: int, count: int) -> list[str]:

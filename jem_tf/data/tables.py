@@ -102,12 +102,18 @@ def load_table(
 
 def _classes(labels: Sequence[Any]) -> tuple[tuple[str, ...], np.ndarray]:
     """Return the names of the classes, numbers in their order, and the labels as indices."""
-    texts = [str(int(v)) if isinstance(v, float) and v == int(v) else str(v) for v in labels]
+    texts = [label_text(value) for value in labels]
     names = sorted(set(texts))
     if all(name.lstrip("-").isdigit() for name in names):
         names.sort(key=int)
     index = {name: i for i, name in enumerate(names)}
     return tuple(names), np.array([index[text] for text in texts])
+
+
+def label_text(value: Any) -> str:
+    """Return a label as the name of its class: 1 and 1.0 are "1"."""
+    whole = isinstance(value, (float, np.floating)) and float(value).is_integer()
+    return str(int(value)) if whole else str(value)
 
 
 def column_names(path: str | Path) -> list[str]:

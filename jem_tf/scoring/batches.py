@@ -13,19 +13,26 @@ import numpy as np
 from jem_tf.data.images import ImageDecoder
 from jem_tf.data.inputs import check_shape
 from jem_tf.data.rows import RowBatch, Rows
-from jem_tf.scoring.scorers import Outputs, Scorer, is_invalid_input
+from jem_tf.data.tables import label_text
+from jem_tf.scoring.scorers import Outputs, PixelRange, Scorer, is_invalid_input
 
 AHEAD = 4  # batches that are read and decoded while the model is busy
 THREADS = 2
+NO_PIXEL_RANGE = (
+    "The model does not say which values black and white pixels have: give them with --pixel-range "
+    "(pixel_range), such as -1 1."
+)
 
 
 def score_batches(scorer: Scorer, rows: Rows, start: int, stop: int, size: int) -> Iterator[Any]:
     """Yield Arrow tables with the scores of the rows from `start` to `stop`, in order."""
+    rows = rows.resized(scorer.shape)
     prepare = _preparation(scorer, rows)
     batches = _limited(rows.batches(start, size), stop - start)
     with ThreadPoolExecutor(THREADS) as threads:
         waiting: deque[Any] = deque()
         for batch in batches:
+            batch.labels = _label_names(batch.labels, scorer.class_names, rows.labels_are_names)
             waiting.append((batch, threads.submit(prepare, batch)))
             if len(waiting) > AHEAD:
                 yield _score(scorer, *waiting.popleft())
@@ -63,12 +70,9 @@ def _preparation(scorer: Scorer, rows: Rows) -> Callable[[RowBatch], Any]:
         return _prepare_files
     if rows.is_images:
         if scorer.pixel_range is None or scorer.shape is None:
-            raise ValueError(
-                "The model does not say which values black and white pixels have: export it with "
-                "`pixel_range`, or score arrays."
-            )
+            raise ValueError(NO_PIXEL_RANGE)
         return _ImagePreparation(ImageDecoder(scorer.shape, scorer.pixel_range))
-    return lambda batch: _prepare_array(batch, scorer)
+    return lambda batch: _prepare_array(batch, scorer, rows.pixel_range)
 
 
 class _ImagePreparation:
@@ -88,17 +92,17 @@ def _prepare_files(batch: RowBatch) -> list[bytes]:
     return [batch.x[i] for i in _valid_places(batch)]
 
 
-def _prepare_array(batch: RowBatch, scorer: Scorer) -> np.ndarray:
+def _prepare_array(batch: RowBatch, scorer: Scorer, pixel_range: PixelRange) -> np.ndarray:
     x = np.asarray(batch.x)
     if x.dtype == np.uint8 and x.ndim == 4:
-        if scorer.pixel_range is None:
-            raise ValueError(
-                "The rows are 8-bit images, and the model does not say which values black and "
-                "white pixels have: score image files, or scaled float32 arrays."
-            )
-        low, high = scorer.pixel_range
-        x = low + x * np.float32((high - low) / 255.0)
+        pixel_range = (0.0, 255.0)
     x = x.astype(np.float32, copy=False)
+    if pixel_range is not None and pixel_range != scorer.pixel_range:
+        if scorer.pixel_range is None:
+            raise ValueError(NO_PIXEL_RANGE)
+        black, white = pixel_range
+        low, high = scorer.pixel_range
+        x = low + (x - black) * np.float32((high - low) / (white - black))
     if scorer.shape is not None:
         if x.ndim == 2 and x.shape[1] == np.prod(scorer.shape):
             x = x.reshape(-1, *scorer.shape)
@@ -144,9 +148,7 @@ def _score(scorer: Scorer, batch: RowBatch, prepared: Any) -> Any:
     for name, read in readers.items():
         is_verdict = name in ("p_value", "is_ood")  # null if the model has no detector
         columns[name] = spread(read, schema().field(name).type, is_verdict)
-    columns["label"] = pa.array(
-        _label_names(batch.labels, batch.ids, scorer.class_names), pa.string()
-    )
+    columns["label"] = pa.array(batch.labels or [None] * len(batch.ids), pa.string())
     columns["error"] = pa.array([batch.errors.get(i) for i in range(len(batch.ids))], pa.string())
     return pa.table(columns, schema=schema())
 
@@ -175,15 +177,22 @@ def _class_names(outputs: Outputs, names: Sequence[str] | None) -> list[str]:
 
 
 def _label_names(
-    labels: Sequence[Any] | None, ids: Sequence[str], names: Sequence[str] | None
-) -> list[str | None]:
-    """Labels as class names: numbers are indices, and names that the model has not are unknown."""
-    if labels is None:
-        return [None] * len(ids)
+    labels: Sequence[Any] | None, names: Sequence[str] | None, are_names: bool
+) -> list[str | None] | None:
+    """Labels as class names, None where unknown; None if the classes are not known.
+
+    Numbers are indices, unless they `are_names` and the classes have numbers for names.
+    """
+    if labels is None or names is None:
+        return None
+    known = set(names)
+    as_index = not (are_names and any(name.lstrip("-").isdigit() for name in names))
 
     def name(label: Any) -> str | None:
-        if isinstance(label, (int, np.integer)) and names is not None:
-            return names[int(label)] if 0 <= label < len(names) else None
-        return str(label) if label is not None and (names is None or str(label) in names) else None
+        text, is_name = label_text(label), are_names or isinstance(label, str)
+        if is_name and text in known:
+            return text
+        is_index = as_index and (are_names or not is_name) and text.isdigit()
+        return names[int(text)] if is_index and int(text) < len(names) else None
 
     return [name(label) for label in labels]

@@ -5,7 +5,7 @@ Not here: reading rows (`data/rows.py`), writing scores (`parts.py`).
 
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +19,16 @@ from jem_tf.client.wire import bytes_array
 from jem_tf.data.sources import PIXEL_RANGE
 from jem_tf.detection.calibration import MAX_CALIBRATION_ROWS
 from jem_tf.model import JEM, loading
+from jem_tf.model.classifiers import expected_pixels
 from jem_tf.model.detecting import MAX_REFERENCE
 from jem_tf.saved_model import layout
 from jem_tf.saved_model.fitted import Calibration, fit_calibration
 from jem_tf.saved_model.loading import load_saved_model
 from jem_tf.saved_model.signatures import Signatures
-from jem_tf.training import run_directory
+from jem_tf.training import RunSettings, run_directory
 
 SIGNATURE = "serving_default"
+PixelRange = tuple[float, ...] | None  # black and white
 OUTPUTS = ("probabilities", "class_id", "energy", "ood_score", "percentile", "is_ood")
 REQUEST_SECONDS = 600.0
 Outputs = dict[str, np.ndarray]
@@ -51,15 +53,23 @@ class Scorer:
     score: Callable[[np.ndarray], Outputs]
     class_names: Sequence[str] | None
     shape: tuple[int, ...] | None
-    pixel_range: tuple[float, float] | None
+    pixel_range: PixelRange
     score_files: Callable[[Sequence[bytes]], Outputs] | None = None
 
 
-def open_scorer(model: Any, data_dir: str | None = None) -> Scorer:
+def open_scorer(
+    model: Any, data_dir: str | None = None, pixel_range: Sequence[float] | None = None
+) -> Scorer:
     """Open `model`: a run directory, a `.keras` file, a SavedModel, an endpoint or a Keras model.
 
     A run is calibrated on its validation data, as for an export; `data_dir` is where that is now.
+    `pixel_range` takes the place of what the model says about its pixels.
     """
+    scorer = _open(model, data_dir)
+    return scorer if pixel_range is None else replace(scorer, pixel_range=tuple(pixel_range))
+
+
+def _open(model: Any, data_dir: str | None) -> Scorer:
     if isinstance(model, keras.Model):
         return _from_model(model)
     if is_endpoint(model):
@@ -106,20 +116,25 @@ def _from_run(run: Path, data_dir: str | None) -> Scorer:
             stacklevel=3,
         )
         names = run_directory.read_json(run / run_directory.CONFIG)["class_names"]
-        return _from_model(model, names)
+        source = RunSettings.read(run).data
+        assert source is not None
+        return _from_model(model, names, source.pixel_range)
     x, y = data.arrays("validation", MAX_CALIBRATION_ROWS)
     reference = data.arrays("train", MAX_REFERENCE)
     calibration = fit_calibration(model, (x[y >= 0], y[y >= 0]), reference)
     return _in_process(model, calibration, data.class_names, data.pixel_range)
 
 
-def _from_model(model: keras.Model, class_names: Sequence[str] | None = None) -> Scorer:
+def _from_model(
+    model: keras.Model, class_names: Sequence[str] | None = None, pixel_range: PixelRange = None
+) -> Scorer:
     """A model without data: probabilities are as the network gives them."""
     if not isinstance(model, JEM):
         model = JEM.from_classifier(model, objective="cross_entropy")
     names = class_names or [str(i) for i in range(model.num_classes)]
-    pixels = PIXEL_RANGE if len(model.example_shape) == 3 else None
-    return _in_process(model, Calibration(), names, pixels)
+    if pixel_range is None and len(model.example_shape) == 3:
+        pixel_range = expected_pixels(model.encoder or model.backbone) or PIXEL_RANGE
+    return _in_process(model, Calibration(), names, pixel_range)
 
 
 def _in_process(
@@ -134,15 +149,18 @@ def _in_process(
 
 def _from_endpoint(address: str) -> Scorer:
     client = open_endpoint(address, timeout=REQUEST_SECONDS)
-    if missing := set(OUTPUTS) - set(client.signatures()[SIGNATURE].outputs):
+    signature = client.signatures()[SIGNATURE]
+    if missing := set(OUTPUTS) - set(signature.outputs):
         raise ValueError(
             f"{address} must serve an export of jem_tf: its signature {SIGNATURE} has no "
             f"{', '.join(sorted(missing))}."
         )
+    sizes = (signature.inputs["inputs"][1] or (None, None))[1:]
+    shape = tuple(size for size in sizes if size is not None)
     return Scorer(
         lambda x: client.call(SIGNATURE, inputs=x),
         None,
-        None,
+        shape if len(shape) == len(sizes) else None,
         None,
         lambda files: client.call(f"{SIGNATURE}_bytes", image_bytes=bytes_array(list(files))),
     )

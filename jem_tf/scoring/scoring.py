@@ -24,6 +24,7 @@ class Job:
     row_id: str | None
     columns: Sequence[str] | None
     data_dir: str | None
+    pixel_range: Sequence[float] | None
     batch_size: int
 
     def open_rows(self) -> Any:
@@ -41,7 +42,7 @@ class Job:
     def open_scorer(self) -> Any:
         from jem_tf.scoring.scorers import open_scorer
 
-        return open_scorer(self.model, self.data_dir)
+        return open_scorer(self.model, self.data_dir, self.pixel_range)
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,7 @@ def score(
     row_id: str | None = None,
     columns: Sequence[str] | None = None,
     data_dir: str | None = None,
+    pixel_range: Sequence[float] | None = None,
     batch_size: int = 256,
     part_rows: int = 10_240,
     engine: str = "local",
@@ -102,6 +104,9 @@ def score(
         columns: the inputs of a table; by default those named in the training of a run, else all
             other columns.
         data_dir: the directory of TensorFlow Datasets.
+        pixel_range: the values of black and white pixels that the model expects, if it does not
+            say; by default those of its export or run, (0, 255) for a file that begins with
+            Rescaling, and (-1, 1) for other files.
         batch_size: rows in a call of the model.
         part_rows: rows that are lost at most if the process dies, and a task of a Ray worker.
         engine: "local", or "ray" for several processes or machines (`pip install jem_tf[ray]`).
@@ -122,7 +127,7 @@ def score(
 
         check_installed()
     label, columns = _complete_columns(model, data, label, columns)
-    job = Job(model, data, split, label, row_id, columns, data_dir, batch_size)
+    job = Job(model, data, split, label, row_id, columns, data_dir, pixel_range, batch_size)
     rows = job.open_rows()
     parts = Parts(Path(out), len(rows), part_rows)
     parts.begin(_describe(job), overwrite)
@@ -159,8 +164,9 @@ def _complete_columns(
         return label, columns
     source = RunSettings.read(model).data
     assert source is not None
-    if label is None and source.label in tables.column_names(path):
-        label = source.label
+    trained_label = source.label or "label"
+    if label is None and trained_label in tables.column_names(path):
+        label = trained_label
     return label, columns or source.columns
 
 

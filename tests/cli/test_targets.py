@@ -2,6 +2,7 @@
 
 import json
 
+import keras
 import pytest
 
 from jem_tf.cli import targets
@@ -26,6 +27,18 @@ def test_data_is_that_of_the_run_or_of_the_export_or_the_named_one(trained, smal
     assert targets.load_data(export_of("digits", data="digits"), None, None).name == "digits"
     assert targets.load_data("grpc://host:1/model", small, None).name == "small"
     assert targets.load_data(trained, "digits", None).name == "digits"
+
+
+def test_pixels_are_those_that_the_model_expects(run, trained, export_of, tmp_path):
+    config = json.loads((run / "config.json").read_text())
+    config["data"]["pixel_range"] = [0, 255]
+    (run / "config.json").write_text(json.dumps(config))
+    layers = [keras.Input((8, 8, 1)), keras.layers.Rescaling(1 / 255), keras.layers.Flatten()]
+    keras.Sequential(layers).save(tmp_path / "mine.keras")
+    for target in (run, export_of("a", pixel_range=[0, 255]), tmp_path / "mine.keras"):
+        assert targets.load_data(target, "digits", None).arrays("test")[0].max() == 255
+    for target in (trained, export_of("b"), "grpc://host:1/model"):
+        assert targets.load_data(target, "digits", None).arrays("test")[0].max() == 1
 
 
 def test_errors_say_which_data_is_not_known(export_of, tmp_path):

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
+from jem_tf.data import sources
 from jem_tf.data.rows import open_rows
 
 
@@ -58,6 +59,27 @@ def test_a_data_set_by_name_has_names_as_labels():
     assert set(batch.labels) <= set("0123456789")
     with pytest.raises(ValueError, match=r"Received: split='tset'"):
         open_rows("digits", split="tset")
+
+
+def test_a_set_of_tensorflow_datasets_has_the_size_of_the_model(mnist_directory):
+    rows = open_rows("mnist", data_dir=mnist_directory)
+    assert rows.pixel_range == (-1, 1)
+    assert next(rows.batches()).x.shape == (10, 28, 28, 1)
+    assert rows.resized((28, 28, 1)) is rows and rows.resized(None) is rows
+    assert next(rows.resized((12, 12, 1)).batches()).x.shape == (10, 12, 12, 1)
+
+
+def test_images_that_differ_in_size_can_be_opened(mnist_directory, monkeypatch):
+    load = sources.load
+
+    def mixed(name, data_dir, image_size, **options):
+        if image_size is None:
+            raise ValueError("The images differ in size: give `image_size`.")
+        return load(name, data_dir, image_size, **options)
+
+    monkeypatch.setattr(sources, "load", mixed)
+    rows = open_rows("mnist", data_dir=mnist_directory)
+    assert len(rows) == 10 and next(rows.resized((9, 9, 1)).batches()).x.shape == (10, 9, 9, 1)
 
 
 def test_records_with_images_and_labels(tmp_path):

@@ -19,8 +19,8 @@ def models_are_opened_once(monkeypatch):
 
     opened = scorers.open_scorer
 
-    def open_scorer(model, data_dir=None):
-        return (open_once if "exported" in str(model) else opened)(model, data_dir)
+    def open_scorer(model, data_dir=None, pixel_range=None):
+        return (open_once if "exported" in str(model) else opened)(model, data_dir, pixel_range)
 
     monkeypatch.setattr(scorers, "open_scorer", open_scorer)
 

@@ -8,10 +8,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import tensorflow as tf
+from PIL import Image
 from pyarrow import csv
 
 import jem_tf
-from jem_tf.scoring import batches, scoring
+from jem_tf import data
+from jem_tf.scoring import batches, scorers, scoring
 from jem_tf.training import DataSource, RunSettings, recipes
 
 
@@ -189,11 +191,21 @@ def test_cells_that_are_missing_or_no_numbers_are_errors_of_their_rows(tmp_path,
     assert rows[0]["class"] in "012" and np.isfinite(rows[3]["energy"])
 
 
-def test_a_run_knows_the_columns_that_it_was_trained_on(tmp_path):
-    (tmp_path / "run").mkdir()
-    source = DataSource("old.csv", label="kind", columns=("b", "a"))
+def write_config(directory, source):
+    directory.mkdir()
     config = RunSettings(recipes.get("tabular"), data=source).to_config("old", ("u", "v"))
-    (tmp_path / "run" / "config.json").write_text(json.dumps(config))
+    (directory / "config.json").write_text(json.dumps(config))
+
+
+def test_the_default_column_of_labels_is_no_input(tmp_path):
+    write_config(tmp_path / "run", DataSource("t.csv"))
+    (tmp_path / "t.csv").write_text("a,b,label\n1,2,u\n")
+    completed = scoring._complete_columns(tmp_path / "run", tmp_path / "t.csv", None, None)
+    assert completed == ("label", None)
+
+
+def test_a_run_knows_the_columns_that_it_was_trained_on(tmp_path):
+    write_config(tmp_path / "run", DataSource("old.csv", label="kind", columns=("b", "a")))
     (tmp_path / "known.csv").write_text("id,a,b,kind\n1,2,3,u\n")
     (tmp_path / "new.csv").write_text("id,a,b\n1,2,3\n")
 
@@ -222,6 +234,62 @@ def test_a_run_is_calibrated_and_a_file_is_not(trained, small, tmp_path):
     file = read(jem_tf.score(trained / "model.keras", small, tmp_path / "file.parquet").out)
     np.testing.assert_allclose(values(file, "energy"), values(run, "energy"), rtol=1e-4)
     assert all(row["p_value"] is row["is_ood"] is None for row in file)
+
+
+@pytest.fixture(scope="module")
+def rescaling(tmp_path_factory):
+    """A file with a classifier of digits whose pixels are 0 to 255."""
+    layers = [keras.Input((8, 8, 1)), keras.layers.Rescaling(1 / 255), keras.layers.Flatten()]
+    keras.utils.set_random_seed(0)
+    file = tmp_path_factory.mktemp("rescaling") / "mine.keras"
+    keras.Sequential([*layers, keras.layers.Dense(10)]).save(file)
+    return file
+
+
+def scaled_energy(file, x):
+    return -tf.reduce_logsumexp(keras.saving.load_model(file)(x), -1)
+
+
+def test_files_are_scaled_as_a_classifier_expects(rescaling, tmp_path):
+    pixels = np.arange(64, dtype=np.uint8).reshape(8, 8) * 4
+    Image.fromarray(pixels).save(tmp_path / "a.png")
+    for options, scaled in (
+        ({}, pixels),
+        ({"pixel_range": (-1, 1)}, pixels / 127.5 - 1),
+        ({"pixel_range": (0, 1)}, pixels / 255),
+    ):
+        out = tmp_path / f"{len(options)}.parquet"
+        summary = jem_tf.score(rescaling, tmp_path / "a.png", out, overwrite=True, **options)
+        expected = scaled_energy(rescaling, scaled[None, :, :, None])
+        assert read(summary.out)[0]["energy"] == pytest.approx(float(expected[0]), rel=1e-4)
+
+
+def test_rows_of_a_data_set_are_scaled_as_a_classifier_expects(rescaling, tmp_path):
+    x, _ = data.load("digits").with_pixels(0, 255).arrays("test")
+    rows = read(jem_tf.score(rescaling, "digits", tmp_path / "a.parquet").out)
+    np.testing.assert_allclose(values(rows, "energy"), scaled_energy(rescaling, x), rtol=1e-4)
+
+
+def test_a_run_without_its_data_has_the_pixels_of_its_config(run):
+    config = json.loads((run / "config.json").read_text())
+    config["data"] |= {"dataset": "gone.npz", "pixel_range": [0, 255]}
+    (run / "config.json").write_text(json.dumps(config))
+    with pytest.warns(UserWarning, match="not calibrated"):
+        assert tuple(scorers.open_scorer(run).pixel_range) == (0, 255)
+
+
+@pytest.mark.parametrize(
+    ("names", "are_names", "labels", "expected"),
+    [
+        (("1", "2", "3"), True, [1, 3.0, "2", 0, None], ["1", "3", "2", None, None]),
+        (("1", "2", "3"), False, [1, np.int64(0), 7], ["2", "1", None]),
+        (("cat", "dog"), True, ["dog", 0, 1.0, "2"], ["dog", "cat", "dog", None]),
+        (("cat", "dog"), False, ["dog", "1", None], ["dog", None, None]),
+        (None, False, ["cat", 1], None),
+    ],
+)
+def test_labels_as_class_names(names, are_names, labels, expected):
+    assert batches._label_names(labels, names, are_names) == expected
 
 
 def test_a_run_without_its_data_is_scored_without_a_verdict(run, images, small, tmp_path):
@@ -276,4 +344,5 @@ def test_an_endpoint_scores_files_and_arrays(
     np.testing.assert_allclose(values(rows, "energy"), values(local, "energy"), rtol=1e-3)
     arrays = read(jem_tf.score(model, images[0][:20], tmp_path / "c.parquet").out)
     expected = read(jem_tf.score(export, images[0][:20], tmp_path / "d.parquet").out)
+    assert all(row["label"] is None for row in rows)  # an endpoint does not list its classes
     np.testing.assert_allclose(values(arrays, "energy"), values(expected, "energy"), rtol=1e-3)
