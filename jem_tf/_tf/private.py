@@ -15,6 +15,9 @@ from jem_tf._tf.errors import short_errors
 # Keras exports no name for the class of models made by `keras.Model(inputs, outputs)`.
 Functional = keras.src.models.Functional
 
+# Nor for the base class of its layers that augment, crop or resize images.
+ImageLayer = keras.layers.RandomFlip.__base__
+
 
 def is_layer_graph(model: Any) -> bool:
     """Whether `model` only chains Keras layers: a Sequential or functional model."""

@@ -52,7 +52,7 @@ def _check_inputs(backbone: keras.Model) -> None:
     if kinds or isinstance(first, keras.layers.Embedding):
         raise ValueError(
             "`backbone` must take real numbers, as noise, chains and gradients change its inputs. "
-            f"Received: inputs of {kinds[0] if kinds else 'an Embedding'} (layer {first.name!r}). "
+            f"Received: inputs of {kinds[0] if kinds else f'an Embedding (layer {first.name!r})'}. "
             "Use JEM(head, encoder=encoder), where the encoder ends in a vector."
         )
 

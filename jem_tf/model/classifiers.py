@@ -3,6 +3,7 @@
 Not here: loading them (`loading.py`), checks of backbones (`backbone.py`).
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 import keras
@@ -41,11 +42,34 @@ def without_softmax(model: keras.Model) -> keras.Model:
 
 
 def first_layer(model: keras.Model) -> Any:
-    """The first layer of `model` that computes something, in whatever model it is; or None."""
-    for layer in private.flatten_layers(model):
-        if not isinstance(layer, (keras.Model, keras.layers.InputLayer)):
-            return layer
+    """The first layer or operation that changes the values of the inputs of `model`, in whatever
+    model it is; or None. Of a `JEM`, that of the network that takes raw inputs."""
+    for operation in _operations(getattr(model, "raw_network", model)):
+        if not isinstance(operation, _KEEPS_VALUES):
+            return operation
     return None
+
+
+# Augmentation, resizing, and layers that only arrange values or act in training.
+_KEEPS_VALUES = (
+    private.ImageLayer,
+    keras.layers.InputLayer,
+    keras.layers.Identity,
+    keras.layers.Reshape,
+    keras.layers.Permute,
+    keras.layers.Flatten,
+    keras.layers.Dropout,
+    keras.layers.GaussianNoise,
+)
+
+
+def _operations(model: Any) -> Iterator[Any]:
+    """Layers and operations from the inputs on, those inside models included."""
+    for operation in model.operations if hasattr(model, "operations") else model.layers:
+        if hasattr(operation, "layers"):
+            yield from _operations(operation)
+        else:
+            yield operation
 
 
 def rescales(model: keras.Model) -> bool:

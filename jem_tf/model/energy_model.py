@@ -77,6 +77,11 @@ class EnergyModel(private.TrainableModel):
         """The type of raw inputs: float32, or what the encoder takes."""
         return tf.float32 if self._encoding is None else self._encoding.dtype
 
+    @property
+    def raw_network(self) -> keras.Model:
+        """The network that takes raw inputs: the encoder, or without one the backbone."""
+        return self.backbone if self.encoder is None else self.encoder
+
     def encode(self, x: Any) -> Any:
         """The vectors of raw inputs `x`; `x` itself without an encoder.
 

@@ -32,6 +32,13 @@ def test_functional_is_the_class_of_functional_models(functional):
     assert not private.is_layer_graph(Custom())
 
 
+def test_layers_of_images_have_one_base_class():
+    layers = [keras.layers.Resizing(2, 2), keras.layers.RandomZoom(0.1), keras.layers.RandAugment()]
+    message = "The layers that augment images no longer have one base class: what follows is hidden"
+    assert all(isinstance(layer, private.ImageLayer) for layer in layers), message
+    assert not isinstance(keras.layers.Rescaling(1.0), private.ImageLayer), message
+
+
 def test_flatten_layers_lists_nested_layers(functional):
     outer = keras.Sequential([keras.Input((3,)), functional, keras.layers.ReLU()])
     names = {type(layer).__name__ for layer in private.flatten_layers(outer)}

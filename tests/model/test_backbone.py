@@ -48,6 +48,9 @@ def test_token_ids_raise_at_once_and_name_the_way_out(objective, dtype):
     layers = [keras.Input((7,), dtype=dtype), keras.layers.Embedding(50, 4), *pooled]
     with pytest.raises(ValueError, match=r"real numbers.*JEM\(head, encoder=encoder\)"):
         jem_tf.JEM(keras.Sequential(layers), objective=objective)
+    nested = keras.Sequential([keras.Sequential(layers), keras.layers.Dense(2)])
+    with pytest.raises(ValueError, match="real numbers"):
+        jem_tf.JEM(nested, objective=objective)
 
 
 def test_several_inputs_raise_in_words(make_model, blobs):

@@ -79,3 +79,33 @@ def test_a_jem_begins_with_the_classifier_and_trains(blobs):
 def test_rescaling_says_what_pixels_are_expected(layer, pixels):
     assert expected_pixels(sequential(layer, L.Dense(2))) == pixels
     assert expected_pixels(keras.Sequential([sequential(layer), L.Dense(2)])) == pixels
+
+
+IMAGES = keras.Input((4, 4, 1))
+
+
+def network(*layers):
+    return keras.Sequential([IMAGES, *layers, L.Flatten(), L.Dense(8), L.Dense(2)])
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        lambda rescaling: keras.Sequential([network(rescaling, L.Conv2D(2, 1)), L.Softmax()]),
+        lambda rescaling: keras.Sequential(
+            [IMAGES, keras.Sequential([L.RandomFlip(), L.RandomRotation(0.1)]), network(rescaling)]
+        ),
+        lambda rescaling: jem_tf.JEM(network(rescaling)),
+        lambda rescaling: network(L.Pipeline([L.RandomFlip()]), L.Resizing(2, 2), rescaling),
+        lambda rescaling: keras.Model(IMAGES, L.Dense(2)(network(L.Identity(), rescaling)(IMAGES))),
+    ],
+)
+def test_rescaling_is_found_in_models_in_models_and_after_augmentation(model):
+    assert expected_pixels(model(L.Rescaling(1 / 255))) == (0, 255)
+    assert expected_pixels(model(L.Rescaling(1.0))) is None
+
+
+def test_rescaling_counts_only_if_it_comes_first():
+    halved = keras.Model(IMAGES, network(L.Rescaling(1 / 255))(IMAGES / 2.0))
+    assert expected_pixels(halved) is None
+    assert expected_pixels(network(L.Conv2D(2, 1), L.Rescaling(1 / 255))) is None
