@@ -39,6 +39,9 @@ class Encoder:
                 "`encoder` must be a Sequential or functional keras.Model, such as "
                 f"keras.applications have. Received: {type(network)}"
             )
+        if len(network.inputs) != 1:
+            shapes = ", ".join(f"{tensor.name} {tuple(tensor.shape)}" for tensor in network.inputs)
+            raise ValueError(inputs.SEVERAL_INPUTS.format(f"an encoder with inputs {shapes}"))
         output = network.output_shape
         if not isinstance(output, tuple) or len(output) != 2 or output[1] is None:
             raise ValueError(
@@ -81,12 +84,16 @@ class Encoder:
         if not inputs.is_stream(x):
             return self.rows(x), y, weight
         inputs.check_batched(x)
-        endless = isinstance(x, tf.data.Dataset) and int(x.cardinality()) < 0
+        endless = (
+            isinstance(x, tf.data.Dataset) and int(x.cardinality()) == tf.data.INFINITE_CARDINALITY
+        )
         if endless or not hasattr(x, "__len__"):
             items = (inputs.unpack(item) for item in x)
             return ((self.rows(rows), *rest) for rows, *rest in items), None, None
         items = (x[i] for i in range(len(x))) if hasattr(x, "__getitem__") else x
         batches = [inputs.unpack(item) for item in items]
+        if not batches:
+            raise ValueError("The data set is empty: there is no row to encode.")
         parts = zip(*((self.rows(rows), labels, w) for rows, labels, w in batches))
         rows, labels, weights = (None if p[0] is None else np.concatenate(p) for p in parts)
         return as_features(rows), labels, weights

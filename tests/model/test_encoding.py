@@ -125,6 +125,11 @@ def test_an_export_takes_images_and_their_files(trained, rows, tmp_path):
     assert samples.shape == (1, 3)
 
 
+def two_inputs():
+    inputs = [keras.Input((2,), name="first"), keras.Input((1,), name="second")]
+    return keras.Model(inputs, keras.layers.Concatenate()(inputs))
+
+
 def text_encoder():
     vectorise = keras.layers.TextVectorization(output_mode="multi_hot", vocabulary=list(WORDS))
     return keras.Sequential([keras.Input((), dtype="string"), vectorise])
@@ -154,6 +159,17 @@ def test_an_endless_stream_is_encoded_as_it_is_read(rows):
     assert model.progress.number("step") == 2
 
 
+def test_a_stream_of_unknown_length_is_read_once_for_all_epochs(trained, rows):
+    """Such as filtered data sets and TFRecord files."""
+    stream = tf.data.Dataset.from_tensor_slices(rows).filter(lambda _, y: y == 1).batch(50)
+    assert int(stream.cardinality()) == tf.data.UNKNOWN_CARDINALITY
+    x, y = trained.encode_data(stream)
+    np.testing.assert_array_equal(x, trained.encode(rows[0][rows[1] == 1]))
+    assert y.tolist() == [1] * 100
+    with pytest.raises(ValueError, match="data set is empty"):
+        trained.encode_data(stream.filter(lambda *_: False))
+
+
 def test_marked_vectors_survive_slices():
     assert isinstance(as_features(np.eye(3))[[0, 2]][:1], type(as_features(np.eye(3))))
 
@@ -164,6 +180,7 @@ def test_marked_vectors_survive_slices():
         (lambda: keras.layers.Dense(3), "Sequential or functional"),
         (lambda: keras.Sequential([keras.Input((6, 6, 1)), keras.layers.Conv2D(3, 3)]), "vectors"),
         (lambda: keras.Sequential([keras.Input((4,)), keras.layers.Dense(5)]), r"\(3,\).*\(5,\)"),
+        (two_inputs, r"one input tensor.*first \(None, 2\), second \(None, 1\)"),
     ],
 )
 def test_encoders_that_do_not_fit_raise(encoder, message):
