@@ -147,8 +147,8 @@ def test_calls_without_messages(target):
     methods = [PREDICT, "/grpc.health.v1.Health/Check"] * 150
     calls = [channel.stream_unary(method).future(silence) for method in methods]
     target.withstand(lambda: time.sleep(5), 1)
+    assert not any(call.done() for call in calls)  # they were waiting all the time
     end.set()
-    assert len(calls) == 300
 
 
 @pytest.mark.parametrize(

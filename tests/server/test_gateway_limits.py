@@ -1,6 +1,7 @@
 """What a gateway does not forward, and clients that it does not wait for."""
 
 import gzip
+import socket
 import threading
 import time
 
@@ -76,8 +77,17 @@ def test_silent_calls_and_slow_bodies_take_no_slots(strict):
     silence = iter(lambda: end.wait(60.0) and None, None)
     method = strict.channel.stream_unary("/tensorflow.serving.PredictionService/Predict")
     calls = [method.future(silence) for _ in range(8)]
+    head = f"POST {JUDGE} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n{{".encode()
+    port = strict.rest.base_url.port
+    slow = [socket.create_connection(("127.0.0.1", port)) for _ in range(8)]
+    for connection in slow:
+        connection.sendall(head)
     request = predict_request(name="judge", inputs=ones(1, 2))
     assert strict.predictions.Predict(request, timeout=5).outputs["sum"].float_val == [2.0]
+    assert strict.rest.post(JUDGE, json={"instances": [[1, 1]]}).status_code == 200
+    for connection in slow:
+        with connection:
+            assert b" 408 " in connection.recv(1000)
     assert {call.code().name for call in calls} == {"DEADLINE_EXCEEDED"}
     end.set()
 
