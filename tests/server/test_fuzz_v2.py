@@ -86,6 +86,7 @@ def test_random_requests_do_not_break_the_server(plain, batching, caplog):
     fuzzer = Fuzzer(plain, batching)
     fuzz_documents(fuzzer)
     fuzz_messages(fuzzer)
+    fuzzer.send_again()
     for client in fuzzer.clients:
         assert post(client, {"inputs": [X]}).status_code == 200
     assert not [record for record in caplog.records if record.exc_info]
