@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
 from jem_tf.data.images import ImageDecoder
 from jem_tf.data.inputs import check_shape
@@ -66,11 +67,18 @@ def _limited(batches: Iterator[RowBatch], count: int) -> Iterator[RowBatch]:
 
 def _preparation(scorer: Scorer, rows: Rows) -> Callable[[RowBatch], Any]:
     """Return what turns a batch into valid inputs; it adds to the errors of the batch."""
+    if scorer.dtype == tf.string:
+        return lambda batch: _prepare_text(batch, scorer)
     if rows.is_images and scorer.score_files is not None:
         return _prepare_files
     if rows.is_images:
         if scorer.pixel_range is None or scorer.shape is None:
             raise ValueError(NO_PIXEL_RANGE)
+        if None in scorer.shape:
+            raise ValueError(
+                "The model takes images of any size: score arrays, or give its network an input "
+                f"of one size. Received: inputs of shape {scorer.shape}"
+            )
         return _ImagePreparation(ImageDecoder(scorer.shape, scorer.pixel_range))
     return lambda batch: _prepare_array(batch, scorer, rows.pixel_range)
 
@@ -92,25 +100,42 @@ def _prepare_files(batch: RowBatch) -> list[bytes]:
     return [batch.x[i] for i in _valid_places(batch)]
 
 
+def _prepare_text(batch: RowBatch, scorer: Scorer) -> np.ndarray:
+    x = np.asarray(batch.x)
+    if isinstance(batch.x, list) or x.dtype.kind not in "USO":
+        raise ValueError(
+            "The model takes text: score an array of strings, or an .npz file with one. Received: "
+            f"{'image files' if isinstance(batch.x, list) else f'rows of {x.dtype}'}"
+        )
+    if scorer.shape is not None:
+        check_shape(x.shape[1:], scorer.shape)
+    return x[_valid_places(batch)]
+
+
 def _prepare_array(batch: RowBatch, scorer: Scorer, pixel_range: PixelRange) -> np.ndarray:
     x = np.asarray(batch.x)
+    if x.dtype.kind not in "fiub":
+        raise ValueError(
+            f"The model takes numbers of type {scorer.dtype.name}. Received: rows of {x.dtype}"
+        )
     if x.dtype == np.uint8 and x.ndim == 4:
         pixel_range = (0.0, 255.0)
-    x = x.astype(np.float32, copy=False)
     if pixel_range is not None and pixel_range != scorer.pixel_range:
         if scorer.pixel_range is None:
             raise ValueError(NO_PIXEL_RANGE)
         black, white = pixel_range
         low, high = scorer.pixel_range
-        x = low + (x - black) * np.float32((high - low) / (white - black))
+        scale = np.float32((high - low) / (white - black))
+        x = low + (x.astype(np.float32, copy=False) - black) * scale
     if scorer.shape is not None:
-        if x.ndim == 2 and x.shape[1] == np.prod(scorer.shape):
+        sized = None not in scorer.shape
+        if x.ndim == 2 and sized and x.shape[1] == np.prod(scorer.shape):
             x = x.reshape(-1, *scorer.shape)
         check_shape(x.shape[1:], scorer.shape)
     finite = np.isfinite(x).all(axis=tuple(range(1, x.ndim)))
     for index in np.flatnonzero(~finite):
         batch.errors.setdefault(int(index), "a value is not finite")
-    return x[_valid_places(batch)]
+    return x[_valid_places(batch)].astype(scorer.dtype.as_numpy_dtype, copy=False)
 
 
 def _valid_places(batch: RowBatch) -> list[int]:

@@ -46,6 +46,7 @@ class Scorer:
         score: inputs `[n, ...]` to the outputs of `serving_default`.
         class_names: of the outputs; None: the outputs name their classes.
         shape: of one input; None: not known.
+        dtype: of the inputs: numbers, or strings for a model of text.
         pixel_range: the values of black and white pixels; None: no images, or not known.
         score_files: contents of image files to outputs, for models that decode files themselves.
     """
@@ -55,6 +56,7 @@ class Scorer:
     shape: tuple[int, ...] | None
     pixel_range: PixelRange
     score_files: Callable[[Sequence[bytes]], Outputs] | None = None
+    dtype: tf.DType = tf.float32
 
 
 def open_scorer(
@@ -81,7 +83,7 @@ def _open(model: Any, data_dir: str | None) -> Scorer:
         return _from_saved_model(layout.newest(path))
     if not path.is_file():
         raise ValueError(f"There is no trained model at {str(path)!r}.")
-    return _from_model(loading.read_model(path))
+    return _from_model(loading.load_any(path))
 
 
 def _from_saved_model(version: Path) -> Scorer:
@@ -102,7 +104,9 @@ def _from_saved_model(version: Path) -> Scorer:
     score.keep = loaded  # type: ignore[attr-defined]  # its variables live as long as it does
     pixel_range = metadata.get("pixel_range")
     shape = tuple(metadata["input_shape"])
-    return Scorer(score, metadata["class_names"], shape, pixel_range and tuple(pixel_range))
+    dtype = function.structured_input_signature[1]["inputs"].dtype
+    names = metadata["class_names"]
+    return Scorer(score, names, shape, pixel_range and tuple(pixel_range), dtype=dtype)
 
 
 def _from_run(run: Path, data_dir: str | None) -> Scorer:
@@ -132,8 +136,8 @@ def _from_model(
     if not isinstance(model, JEM):
         model = JEM.from_classifier(model, objective="cross_entropy")
     names = class_names or [str(i) for i in range(model.num_classes)]
-    if pixel_range is None and len(model.example_shape) == 3:
-        pixel_range = expected_pixels(model.encoder or model.backbone) or PIXEL_RANGE
+    if pixel_range is None and len(model.raw_shape) == 3:
+        pixel_range = expected_pixels(model) or PIXEL_RANGE
     return _in_process(model, Calibration(), names, pixel_range)
 
 
@@ -141,10 +145,15 @@ def _in_process(
     model: JEM, calibration: Calibration, names: Sequence[str], pixel_range: Any
 ) -> Scorer:
     signatures = Signatures(model, calibration, tuple(names), 1, 1, pixel_range)
-    spec = tf.TensorSpec([None, *signatures.shape], tf.float32)
+    dtype = signatures.dtype
+    spec = tf.TensorSpec([None, *signatures.shape], dtype)
     function = tf.function(signatures.classify, [spec], autograph=False)
     shape = tuple(signatures.shape)
-    return Scorer(lambda x: _to_numpy(function(tf.constant(x))), list(names), shape, pixel_range)
+
+    def score(x: np.ndarray) -> Outputs:
+        return _to_numpy(function(tf.constant(x)))
+
+    return Scorer(score, list(names), shape, pixel_range, dtype=dtype)
 
 
 def _from_endpoint(address: str) -> Scorer:
@@ -163,6 +172,7 @@ def _from_endpoint(address: str) -> Scorer:
         shape if len(shape) == len(sizes) else None,
         None,
         lambda files: client.call(f"{SIGNATURE}_bytes", image_bytes=bytes_array(list(files))),
+        tf.as_dtype(signature.inputs["inputs"][0]),
     )
 
 

@@ -32,17 +32,24 @@ class KerasSubject(Subject):
         scale: the unit of each input feature in the gradient norm; a `JEM` has its own.
     """
 
+    _dtype = tf.float32  # of inputs
+
     def __init__(self, model: keras.Model, name: str, scale: Any = 1.0):
         self.name = name
         if isinstance(model, JEM):
             self.jem, network, scale = model, model.backbone, model.input_range.scale
             self.shape, encode = model.raw_shape, model.encode
+            self._dtype = model.raw_dtype
             if model.encoder is not None:
                 self.limitations = ("samples and JEM-k: they are features, and not inputs",)
         else:
             network, self.shape = model, _input_shape(model, name)
             encode = lambda x: x  # noqa: E731
-        probe = encode(tf.constant(probe_inputs(8, self.shape)))
+        if None in self.shape:
+            raise ValueError(
+                f"{name} must take inputs of one size. Received: inputs of shape {self.shape}"
+            )
+        probe = encode(_probe(self.shape, self._dtype))
         outputs = np.asarray(network(probe, training=False))
         check_outputs(outputs, name)
         self.num_classes = outputs.shape[1]
@@ -107,11 +114,15 @@ class KerasSubject(Subject):
 
         self._score = score
 
+    def _as_inputs(self, x: Any) -> tf.Tensor:
+        x = tf.convert_to_tensor(x)
+        return x if self._dtype == tf.string else tf.cast(x, self._dtype)
+
     def score_batch(self, x: Any) -> dict[str, Any]:
-        return dict(self._score(tf.cast(x, tf.float32)))
+        return dict(self._score(self._as_inputs(x)))
 
     def predict_logits(self, x: Any) -> np.ndarray:
-        return self._logits(tf.cast(x, tf.float32)).numpy()
+        return self._logits(self._as_inputs(x)).numpy()
 
     @property
     def can_sample(self) -> bool:
@@ -127,12 +138,25 @@ class KerasSubject(Subject):
         return np.concatenate(samples)
 
 
+def _probe(shape: tuple[int, ...], dtype: tf.DType) -> tf.Tensor:
+    """Random inputs of the type that a model takes; integers may be indices."""
+    x = tf.constant(probe_inputs(8, shape))
+    if dtype == tf.string:
+        return tf.strings.as_string(x)
+    return tf.cast(tf.abs(x) if dtype.is_integer else x, dtype)
+
+
 def _input_shape(model: keras.Model, name: str) -> tuple[int, ...]:
     shape = getattr(model, "input_shape", None)
     if not isinstance(shape, tuple) or None in shape[1:]:
         raise ValueError(
             f"{name} must take one input of known size, such as a model that begins with "
             f"keras.Input. Received: input shape {shape}"
+        )
+    if "float" not in (dtype := str(model.inputs[0].dtype)):
+        raise ValueError(
+            f"{name} must take real numbers. Received: inputs of {dtype}. A JEM with the part that "
+            "ends in a vector as its encoder, JEM(head, encoder=encoder), can be measured."
         )
     return shape[1:]
 

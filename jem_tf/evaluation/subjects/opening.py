@@ -54,7 +54,7 @@ def open_subject(target: str | Path, scale: Any = 1.0) -> Subject:
         return SavedModelSubject(path)
     if not path.is_file():
         raise ValueError(f"There is no trained model at {str(path)!r}.")
-    return of(loading.read_model(path), str(path), scale)
+    return of(loading.load_any(path), str(path), scale)
 
 
 def _check_saved_model(directory: Path) -> None:

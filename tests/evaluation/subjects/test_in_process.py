@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from scipy.special import logsumexp
 
+import jem_tf
 from jem_tf import evaluation
 
 
@@ -44,12 +45,39 @@ def test_a_plain_model_with_a_backbone_is_not_taken_for_a_jem():
     assert subject.num_classes == 3 and subject.jem is None
 
 
+def head(units):
+    return keras.Sequential([keras.Input((units,)), keras.layers.Dense(3)])
+
+
+@pytest.mark.parametrize("dtype", ["string", "int32"])
+def test_text_and_token_ids_reach_the_encoder_of_a_model(dtype):
+    if dtype == "string":
+        words = keras.layers.TextVectorization(output_mode="multi_hot", vocabulary=["sun", "sea"])
+        encoder = keras.Sequential([keras.Input((), dtype=dtype), words])
+        x = np.array(["sun", "sea sun", "?"])
+    else:
+        layers = [keras.layers.Embedding(9, 2), keras.layers.Flatten()]
+        encoder = keras.Sequential([keras.Input((3,), dtype=dtype), *layers])
+        x = np.arange(9).reshape(3, 3)
+    model = jem_tf.JEM(head(encoder.output_shape[1]), encoder=encoder)
+    model.adapt(x)
+    subject = evaluation.of(model)
+    np.testing.assert_allclose(subject.scores(x)["log_density"], -model.energy(x), rtol=1e-5)
+    assert subject.predict_logits(x).shape == (3, 3)
+    unsized = keras.Sequential([keras.Input((None, 2)), keras.layers.GlobalAveragePooling1D()])
+    with pytest.raises(ValueError, match=r"one size.*\(None, 2\)"):
+        evaluation.of(jem_tf.JEM(head(2), encoder=unsized))
+
+
 def test_models_that_cannot_be_measured_raise_an_error_with_the_reason():
     with pytest.raises(ValueError, match="known size"):
         evaluation.of(Subclassed(), "mine")
     sigmoid = keras.Sequential([keras.Input((2,)), keras.layers.Dense(3, "sigmoid")])
     with pytest.raises(ValueError, match="remove the sigmoid"):
         evaluation.of(sigmoid)
+    layers = [keras.layers.Embedding(9, 2), keras.layers.Flatten(), keras.layers.Dense(2)]
+    with pytest.raises(ValueError, match=r"real numbers.*int32.*encoder=encoder"):
+        evaluation.of(keras.Sequential([keras.Input((3,), dtype="int32"), *layers]))
     one_class = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
     with pytest.raises(ValueError, match=r"at least two classes\. Received: .*\(8, 1\)"):
         evaluation.of(one_class)
