@@ -25,7 +25,7 @@ class RecordRows(Rows):
     """
 
     def __init__(self, path: Path):
-        self.path = path
+        self.path, self.files = path, [str(path)]
         count = 0
         try:
             for record in self._records():

@@ -3,7 +3,6 @@
 Not here: splits and labels to train on (`sources.py`).
 """
 
-import zipfile
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -48,6 +47,7 @@ class Rows(ABC):
 
     is_images: bool = False  # `x` of a batch are image files
     pixel_range: tuple[float, float] | None = None  # black and white in `x`; None: not known
+    files: Sequence[str] | None = ()  # that hold the rows, if known; None for rows in memory
     labels_are_names: bool = False  # numbers among labels are names of classes, not indices
 
     @abstractmethod
@@ -107,6 +107,8 @@ def open_rows(
     if suffix in tables.SUFFIXES:
         return TableRows(path, label, row_id, columns)
     if suffix == ".npz":
+        from jem_tf.data.npz import NpzRows
+
         return NpzRows(path, split)
     if suffix == ".tfrecord":
         from jem_tf.data.records import RecordRows
@@ -131,7 +133,7 @@ class FileRows(Rows):
     is_images = True
 
     def __init__(self, paths: Sequence[str]):
-        self.paths = [path for path in paths if path.strip()]
+        self.files = self.paths = [path for path in paths if path.strip()]
         if not self.paths:
             raise ValueError(f"There are no image files ({', '.join(images.SUFFIXES)}) to score.")
 
@@ -153,6 +155,8 @@ class ArrayRows(Rows):
     ```
     """
 
+    files = None
+
     def __init__(self, x: np.ndarray, labels: Sequence[Any] | None = None):
         self.x, self.labels = x, labels
 
@@ -164,73 +168,7 @@ class ArrayRows(Rows):
             rows = slice(begin, begin + size)
             x = self.x[rows]
             labels = None if self.labels is None else list(self.labels[rows])
-            yield RowBatch(_numbers(begin, len(x)), x, labels)
-
-
-class NpzRows(Rows):
-    """`x` of an `.npz` file, or `x_test` and so on, read without loading the array.
-
-    ```python
-    NpzRows(Path("table.npz"), split="test")
-    ```
-    """
-
-    def __init__(self, path: Path, split: str):
-        self.path = path
-        try:
-            with zipfile.ZipFile(path) as file:
-                names = {Path(name).stem for name in file.namelist()}
-        except (OSError, zipfile.BadZipFile) as error:
-            raise ValueError(f"Cannot read {str(path)!r}: {error}") from error
-        self._suffix = "" if "x" in names else f"_{split}"
-        if f"x{self._suffix}" not in names:
-            raise ValueError(
-                f"{str(path)!r} must hold x, or x{self._suffix}. Received: {sorted(names)}"
-            )
-        with np.load(path, allow_pickle=False) as arrays:
-            key = f"y{self._suffix}"
-            self.labels = arrays[key] if key in names else None
-        with self._open() as (_, shape, _):
-            self._shape = shape
-
-    def __len__(self) -> int:
-        return self._shape[0]
-
-    def _open(self) -> "_ArrayStream":
-        return _ArrayStream(self.path, f"x{self._suffix}.npy")
-
-    def batches(self, start: int = 0, size: int = 256) -> Iterator[RowBatch]:
-        with self._open() as (file, shape, dtype):
-            row_bytes = int(np.prod(shape[1:])) * dtype.itemsize
-            file.seek(start * row_bytes, 1)
-            for begin in range(start, shape[0], size):
-                content = file.read(min(size, shape[0] - begin) * row_bytes)
-                x = np.frombuffer(content, dtype).reshape(-1, *shape[1:])
-                if x.dtype == np.uint8 and x.ndim == 3:
-                    x = x[..., np.newaxis]
-                labels = None if self.labels is None else list(self.labels[begin : begin + len(x)])
-                yield RowBatch(_numbers(begin, len(x)), x, labels)
-
-
-class _ArrayStream:
-    """An array inside an `.npz` file as a stream of bytes, with its shape and type."""
-
-    def __init__(self, path: Path, name: str):
-        self._archive = zipfile.ZipFile(path)
-        self._file = self._archive.open(name)
-
-    def __enter__(self) -> tuple[Any, tuple[int, ...], np.dtype]:
-        version = np.lib.format.read_magic(self._file)
-        read = np.lib.format.read_array_header_1_0
-        read = read if version == (1, 0) else np.lib.format.read_array_header_2_0
-        shape, by_columns, dtype = read(self._file)
-        if by_columns or dtype.hasobject:
-            raise ValueError("`x` of an .npz file must be numbers in C order.")
-        return self._file, shape, dtype
-
-    def __exit__(self, *_: Any) -> None:
-        self._file.close()
-        self._archive.close()
+            yield RowBatch(row_numbers(begin, len(x)), x, labels)
 
 
 class TableRows(Rows):
@@ -246,7 +184,7 @@ class TableRows(Rows):
     def __init__(
         self, path: Path, label: str | None, row_id: str | None, columns: Sequence[str] | None
     ):
-        self.path, self.is_images = path, tables.is_images(path)
+        self.path, self.files, self.is_images = path, [str(path)], tables.is_images(path)
         self._names: dict[str, Any] = {"label": label, "row_id": row_id, "columns": columns}
         self._count = tables.count_rows(path)
 
@@ -256,7 +194,7 @@ class TableRows(Rows):
     def batches(self, start: int = 0, size: int = 256) -> Iterator[RowBatch]:
         batches = tables.read_table(self.path, **self._names, start=start, batch_size=size)
         for batch in batches:
-            ids = _numbers(start, len(batch.x)) if batch.ids is None else map(str, batch.ids)
+            ids = row_numbers(start, len(batch.x)) if batch.ids is None else map(str, batch.ids)
             yield RowBatch(list(ids), batch.x, batch.labels, batch.errors)
             start += len(batch.x)
 
@@ -293,7 +231,7 @@ class DatasetRows(Rows):
     def batches(self, start: int = 0, size: int = 256) -> Iterator[RowBatch]:
         for x, y in self._rows.skip(start).batch(size).as_numpy_iterator():
             labels = [self._names[i] if 0 <= i < len(self._names) else None for i in y]
-            yield RowBatch(_numbers(start, len(x)), x, labels)
+            yield RowBatch(row_numbers(start, len(x)), x, labels)
             start += len(x)
 
 
@@ -308,5 +246,6 @@ def _load(name: str, data_dir: str | None, image_size: int | None) -> Dataset:
         return _load(name, data_dir, ANY_SIZE)  # the images may differ in size
 
 
-def _numbers(start: int, count: int) -> list[str]:
+def row_numbers(start: int, count: int) -> list[str]:
+    """The ids of `count` rows from number `start` on."""
     return [str(number) for number in range(start, start + count)]

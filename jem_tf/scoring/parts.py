@@ -38,21 +38,29 @@ class Parts:
         self.out, self.rows, self.part_rows = out, rows, part_rows
         self.directory = out.with_name(f"{out.name}.parts")
 
-    def begin(self, job: dict[str, Any], overwrite: bool) -> None:
-        """Continue the same job, or start a new one; `ValueError` if another one is in the way."""
+    def begin(self, job: dict[str, Any] | None, overwrite: bool) -> None:
+        """Continue the same job, or start a new one; `ValueError` if another one is in the way.
+
+        A job of None, with a model or data in memory, is never continued.
+        """
         file = self.directory / "job.json"
-        job = json.loads(json.dumps({**job, "rows": self.rows, "part_rows": self.part_rows}))
-        if overwrite or not any(self.directory.glob("[0-9]*.parquet")):  # nothing would be lost
-            shutil.rmtree(self.directory, ignore_errors=True)
-        if file.is_file() and (before := json.loads(file.read_text())) != job:
-            changed = [key for key in job if before.get(key) != job[key]]
+        if job is not None:
+            job = json.loads(json.dumps({**job, "rows": self.rows, "part_rows": self.part_rows}))
+        before = None  # nothing that could be continued
+        if file.is_file() and any(self.directory.glob("[0-9]*.parquet")):
+            before = json.loads(file.read_text())
+        if before is not None and before == job:
+            return
+        if self.out.exists() and not overwrite:
+            raise ValueError(f"{str(self.out)!r} exists: --overwrite (overwrite=True) replaces it.")
+        if before is not None and not overwrite:
+            changed = [key for key in before if job is None or before[key] != job.get(key)]
             raise ValueError(
                 f"{str(self.directory)!r} holds parts of another job; different: "
                 f"{', '.join(changed)}. Replace them with --overwrite (overwrite=True)."
             )
-        if self.out.exists() and not overwrite:
-            raise ValueError(f"{str(self.out)!r} exists: --overwrite (overwrite=True) replaces it.")
-        self.directory.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(self.directory, ignore_errors=True)
+        self.directory.mkdir(parents=True)
         _replace(file, lambda path: path.write_text(json.dumps(job, indent=2) + "\n"))
 
     def missing(self) -> list[int]:

@@ -4,6 +4,8 @@ Not here: how a batch is scored (`batches.py`), how parts are kept (`parts.py`),
 (`ray_engine.py`).
 """
 
+import hashlib
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -91,7 +93,8 @@ def score(
 
     The columns are `id` (a path or row number), `class`, `probability`, `energy`, `ood_score`,
     `p_value`, `is_ood`, `label` if known, and `error`. An input that cannot be read is a row with
-    an error. Memory does not grow with the data. A call that was stopped continues where it was.
+    an error. Memory does not grow with the data. A call that was stopped continues where it was,
+    unless `model` or `data` is an object in memory.
 
     Args:
         model: a run directory, a `.keras` file, an export, an endpoint such as
@@ -112,7 +115,7 @@ def score(
         engine: "local", or "ray" for several processes or machines (`pip install jem_tf[ray]`).
         workers: of Ray; each loads the model once.
         address: of a Ray cluster; by default Ray is started on this machine.
-        overwrite: replace `out`.
+        overwrite: replace `out`, and what other calls have left of it.
         report: write a page about the scores beside them.
     """
     from jem_tf.checks import check_known, check_positive_integer
@@ -130,7 +133,7 @@ def score(
     job = Job(model, data, split, label, row_id, columns, data_dir, pixel_range, batch_size)
     rows = job.open_rows()
     parts = Parts(Path(out), len(rows), part_rows)
-    parts.begin(_describe(job), overwrite)
+    parts.begin(_describe(job, rows.files), overwrite)
     left = parts.rows_left()
     begin = time.monotonic()
     try:
@@ -206,17 +209,24 @@ def _spans(numbers: Sequence[int]) -> list[tuple[int, int]]:
     return spans
 
 
-def _describe(job: Job) -> dict[str, Any]:
-    """What must be the same for parts to belong together."""
+def _describe(job: Job, files: Sequence[str] | None) -> dict[str, Any] | None:
+    """What must be the same for parts to belong together; None for objects in memory."""
+    if files is None or not isinstance(job.model, (str, Path)):
+        return None
     named = {f.name: getattr(job, f.name) for f in fields(job) if f.name != "batch_size"}
-    for name in ("model", "data"):
-        value = named[name]
-        paths = value if isinstance(value, (list, tuple)) else [value]
-        known = all(isinstance(path, (str, Path)) for path in paths)
-        named[name] = [str(path) for path in paths] if known else type(value).__name__
-    if isinstance(job.model, (str, Path)):
-        named["model_time"] = _modified(Path(job.model))
-    return named
+    data = job.data if isinstance(job.data, (list, tuple)) else [job.data]
+    model = {"model": str(job.model), "model_time": _modified(Path(job.model))}
+    return named | model | {"data": [str(path) for path in data], "data_files": _digest(files)}
+
+
+def _digest(files: Sequence[str]) -> str:
+    """A digest of the names, sizes and modification times of `files`."""
+    digest = hashlib.sha256()
+    for file in files:
+        status = os.stat(file) if os.path.exists(file) else None
+        facts = (file, *(() if status is None else (status.st_size, status.st_mtime_ns)))
+        digest.update(repr(facts).encode())
+    return digest.hexdigest()
 
 
 def _modified(path: Path) -> float | None:

@@ -36,3 +36,15 @@ def photos(tmp_path, images):  # noqa: F811
         picture = Image.fromarray(pixels).resize((6, 6) if i % 3 else (12, 12), Image.NEAREST)
         picture.save(folder / f"{i:02d}.{('png', 'bmp', 'jpg')[i % 5 // 2]}")
     return tmp_path / "photos"
+
+
+@pytest.fixture
+def export(exported):  # noqa: F811
+    return exported / "images"
+
+
+@pytest.fixture
+def npz(tmp_path, images):  # noqa: F811
+    x, y = images
+    np.savez(tmp_path / "rows.npz", x=x, y=y)
+    return tmp_path / "rows.npz"

@@ -1,4 +1,4 @@
-"""`jem_tf.score`: every source, every kind of model, errors by row, and continuing."""
+"""`jem_tf.score`: every source, errors by row, and labels."""
 
 import json
 
@@ -8,33 +8,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import tensorflow as tf
-from PIL import Image
 from pyarrow import csv
 
 import jem_tf
-from jem_tf import data
-from jem_tf.scoring import batches, scorers, scoring
+from jem_tf.scoring import batches, scoring
 from jem_tf.training import DataSource, RunSettings, recipes
-
-
-def read(path):
-    return pq.read_table(path).to_pylist()
-
-
-def values(rows, name):
-    return np.array([row[name] for row in rows], float)
-
-
-@pytest.fixture
-def export(exported):
-    return exported / "images"
-
-
-@pytest.fixture
-def npz(tmp_path, images):
-    x, y = images
-    np.savez(tmp_path / "rows.npz", x=x, y=y)
-    return tmp_path / "rows.npz"
+from scoring.tables import read, values
 
 
 def test_scores_are_those_of_the_export(export, npz, images, tmp_path, version):
@@ -111,48 +90,6 @@ def test_rows_with_values_that_are_not_finite_are_errors(export, images, tmp_pat
     assert rows[5]["error"] == "a value is not finite"
 
 
-def test_a_stopped_call_continues_where_it_was(export, npz, tmp_path, monkeypatch):
-    expected = read(jem_tf.score(export, npz, tmp_path / "whole.parquet", part_rows=32).out)
-    out, scored = tmp_path / "scores.parquet", []
-    compute = batches._score
-
-    def stop(scorer, batch, prepared):
-        if len(scored) == 4:
-            raise KeyboardInterrupt
-        scored.append(batch.ids)
-        return compute(scorer, batch, prepared)
-
-    monkeypatch.setattr(batches, "_score", stop)
-    with pytest.raises(KeyboardInterrupt, match="continues where it was"):
-        jem_tf.score(export, npz, out, part_rows=32, batch_size=20)
-    assert not out.exists()
-    written = sorted(path.name for path in (tmp_path / "scores.parquet.parts").iterdir())
-    assert written == ["000000.parquet", "000001.parquet", "job.json"]
-    monkeypatch.setattr(batches, "_score", compute)
-    summary = jem_tf.score(export, npz, out, part_rows=32, batch_size=20)
-    assert summary.scored == 200 - 64
-    assert [row["id"] for row in read(out)] == [row["id"] for row in expected]
-    energies = values(expected, "energy")
-    np.testing.assert_allclose(values(read(out), "energy"), energies, rtol=1e-4)
-
-
-def test_parts_of_another_job_are_not_mixed_with_this_one(export, npz, tmp_path, monkeypatch):
-    out = tmp_path / "scores.parquet"
-    with monkeypatch.context() as patched:
-        patched.setattr(scoring, "_score_here", lambda *_: (_ for _ in ()).throw(OSError("full")))
-        with pytest.raises(OSError, match="full"):
-            jem_tf.score(export, npz, out, part_rows=64)
-    first = out.with_name("scores.parquet.parts") / "000000.parquet"
-    first.touch()
-    with pytest.raises(ValueError, match="another job; different: part_rows"):
-        jem_tf.score(export, npz, out, part_rows=32)
-    first.unlink()  # without parts, a failed call is not in the way
-    jem_tf.score(export, npz, out, part_rows=32)
-    jem_tf.score(export, npz, out, part_rows=32, overwrite=True)
-    with pytest.raises(ValueError, match=r"exists: --overwrite"):
-        jem_tf.score(export, npz, out)
-
-
 def test_tables_and_records(export, images, tmp_path):
     x, y = images
     flat = x.reshape(200, -1)
@@ -227,57 +164,6 @@ def test_image_files_in_a_parquet_column(export, photos, tmp_path):
     np.testing.assert_allclose(values(rows, "energy"), values(expected, "energy"), rtol=1e-5)
 
 
-def test_a_run_is_calibrated_and_a_file_is_not(trained, small, tmp_path):
-    """A run has the verdict that its export would have."""
-    run = read(jem_tf.score(trained, small, tmp_path / "run.parquet").out)
-    assert all(0 < row["p_value"] <= 1 for row in run)
-    file = read(jem_tf.score(trained / "model.keras", small, tmp_path / "file.parquet").out)
-    np.testing.assert_allclose(values(file, "energy"), values(run, "energy"), rtol=1e-4)
-    assert all(row["p_value"] is row["is_ood"] is None for row in file)
-
-
-@pytest.fixture(scope="module")
-def rescaling(tmp_path_factory):
-    """A file with a classifier of digits whose pixels are 0 to 255."""
-    layers = [keras.Input((8, 8, 1)), keras.layers.Rescaling(1 / 255), keras.layers.Flatten()]
-    keras.utils.set_random_seed(0)
-    file = tmp_path_factory.mktemp("rescaling") / "mine.keras"
-    keras.Sequential([*layers, keras.layers.Dense(10)]).save(file)
-    return file
-
-
-def scaled_energy(file, x):
-    return -tf.reduce_logsumexp(keras.saving.load_model(file)(x), -1)
-
-
-def test_files_are_scaled_as_a_classifier_expects(rescaling, tmp_path):
-    pixels = np.arange(64, dtype=np.uint8).reshape(8, 8) * 4
-    Image.fromarray(pixels).save(tmp_path / "a.png")
-    for options, scaled in (
-        ({}, pixels),
-        ({"pixel_range": (-1, 1)}, pixels / 127.5 - 1),
-        ({"pixel_range": (0, 1)}, pixels / 255),
-    ):
-        out = tmp_path / f"{len(options)}.parquet"
-        summary = jem_tf.score(rescaling, tmp_path / "a.png", out, overwrite=True, **options)
-        expected = scaled_energy(rescaling, scaled[None, :, :, None])
-        assert read(summary.out)[0]["energy"] == pytest.approx(float(expected[0]), rel=1e-4)
-
-
-def test_rows_of_a_data_set_are_scaled_as_a_classifier_expects(rescaling, tmp_path):
-    x, _ = data.load("digits").with_pixels(0, 255).arrays("test")
-    rows = read(jem_tf.score(rescaling, "digits", tmp_path / "a.parquet").out)
-    np.testing.assert_allclose(values(rows, "energy"), scaled_energy(rescaling, x), rtol=1e-4)
-
-
-def test_a_run_without_its_data_has_the_pixels_of_its_config(run):
-    config = json.loads((run / "config.json").read_text())
-    config["data"] |= {"dataset": "gone.npz", "pixel_range": [0, 255]}
-    (run / "config.json").write_text(json.dumps(config))
-    with pytest.warns(UserWarning, match="not calibrated"):
-        assert tuple(scorers.open_scorer(run).pixel_range) == (0, 255)
-
-
 @pytest.mark.parametrize(
     ("names", "are_names", "labels", "expected"),
     [
@@ -290,15 +176,6 @@ def test_a_run_without_its_data_has_the_pixels_of_its_config(run):
 )
 def test_labels_as_class_names(names, are_names, labels, expected):
     assert batches._label_names(labels, names, are_names) == expected
-
-
-def test_a_run_without_its_data_is_scored_without_a_verdict(run, images, small, tmp_path):
-    config = json.loads((run / "config.json").read_text())
-    config["data"]["dataset"] = str(tmp_path / "gone.npz")
-    (run / "config.json").write_text(json.dumps(config))
-    with pytest.warns(UserWarning, match="not calibrated and there is no verdict"):
-        summary = jem_tf.score(run, small, tmp_path / "scores.parquet")
-    assert summary.rows == 480 and summary.out_of_distribution is None
 
 
 def test_what_cannot_be_scored_is_said(export, tmp_path, images, npz):
@@ -320,29 +197,3 @@ def test_what_cannot_be_scored_is_said(export, tmp_path, images, npz):
         jem_tf.score(tmp_path / "other", npz, tmp_path / "a2.parquet")
     with pytest.raises(ValueError, match=r"shape \[batch, 6, 6, 1\]"):
         jem_tf.score(export, images[0][:, :3], tmp_path / "b.parquet")
-
-
-@pytest.fixture(scope="module")
-def addresses(exported, shared_servers):
-    base = str(exported / "images")
-    return shared_servers(model_name="images", model_base_path=base).addresses
-
-
-@pytest.mark.parametrize("transport", ["grpc", "rest"])
-def test_an_endpoint_scores_files_and_arrays(
-    transport, addresses, export, photos, images, tmp_path
-):
-    """The server decodes the files; the broken one alone has an error."""
-    address = addresses[transport]
-    model = f"{address if '://' in address else f'grpc://{address}'}/images"
-    files = sorted(path for path in photos.rglob("*") if path.suffix in (".png", ".jpg"))
-    files[4].write_bytes(b"broken")
-    rows = read(jem_tf.score(model, files, tmp_path / "a.parquet", batch_size=7).out)
-    local = read(jem_tf.score(export, files, tmp_path / "b.parquet").out)
-    assert [row["id"] for row in rows if row["error"]] == [str(files[4])]
-    assert [row["class"] for row in rows] == [row["class"] for row in local]
-    np.testing.assert_allclose(values(rows, "energy"), values(local, "energy"), rtol=1e-3)
-    arrays = read(jem_tf.score(model, images[0][:20], tmp_path / "c.parquet").out)
-    expected = read(jem_tf.score(export, images[0][:20], tmp_path / "d.parquet").out)
-    assert all(row["label"] is None for row in rows)  # an endpoint does not list its classes
-    np.testing.assert_allclose(values(arrays, "energy"), values(expected, "energy"), rtol=1e-3)
