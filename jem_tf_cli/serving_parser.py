@@ -23,6 +23,15 @@ def add_export(commands: Commands) -> None:
         help="data set to calibrate on: validation rows, and training rows as reference (default: "
         "that of the run; required for files)",
     )
+    parser.add_argument(
+        "--label", metavar="COLUMN", help="labels of a table (default: as in training, or label)"
+    )
+    parser.add_argument(
+        "--columns",
+        nargs="+",
+        metavar="COLUMN",
+        help="inputs of a table (default: as in training, or all others)",
+    )
     add_pixel_range(parser)
     parser.add_argument("--out", type=Path, help="model directory (default: saved_models/DATASET)")
     parser.add_argument(

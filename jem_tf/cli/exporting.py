@@ -1,6 +1,7 @@
 """Commands that write and describe exports: `export` and `inspect`."""
 
 from argparse import Namespace
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,8 @@ def export(arguments: Namespace) -> None:
         arguments.data_dir,
         arguments.calibrate,
         tuple(arguments.pixel_range or ()) or None,
+        arguments.label,
+        arguments.columns,
         refine_steps=arguments.refine_steps,
         sample_steps=arguments.sample_steps,
         examples=arguments.examples,
@@ -53,6 +56,8 @@ def export_model(
     data_dir: str | None = None,
     calibrate: str | None = None,
     pixel_range: tuple[float, ...] | None = None,
+    label: str | None = None,
+    columns: Sequence[str] | None = None,
     **options: Any,
 ) -> Path:
     """Export the model at `path`, calibrated on validation data and measured on test data.
@@ -61,7 +66,7 @@ def export_model(
     """
     model: Any = load_any(path)
     plain = not isinstance(model, JEM)
-    data = _calibration_data(path, model, calibrate, data_dir, pixel_range)
+    data = calibration_data(path, model, calibrate, data_dir, pixel_range, label, columns)
     x, y = data.arrays("validation", MAX_CALIBRATION_ROWS)
     labelled, reference = (x[y >= 0], y[y >= 0]), data.arrays("train", MAX_REFERENCE)
     if plain:
@@ -85,23 +90,32 @@ def export_model(
     )
 
 
-def _calibration_data(
+def calibration_data(
     path: str | Path,
     model: Any,
-    calibrate: str | None,
-    data_dir: str | None,
-    pixel_range: tuple[float, ...] | None,
+    calibrate: str | None = None,
+    data_dir: str | None = None,
+    pixel_range: tuple[float, ...] | None = None,
+    label: str | None = None,
+    columns: Sequence[str] | None = None,
 ) -> Dataset:
     """The data set `calibrate`, or that of the run, with pixels as the model expects them."""
+    shape = model.raw_shape if isinstance(model, JEM) else model.input_shape[1:]
+    resizes = calibrate is not None and len(shape) == 3 and sources.resizes(calibrate)
+    size = shape[0] if resizes else None
+    if run_directory.is_run(path):
+        return run_directory.load_data(
+            path,
+            data_dir,
+            calibrate,
+            label,
+            columns=None if columns is None else tuple(columns),
+            image_size=size,
+            pixel_range=pixel_range,
+        )
     if calibrate is None:
-        if not run_directory.is_run(path):
-            raise ValueError(
-                f"{str(path)!r} does not name its training data: use --calibrate DATA."
-            )
-        return run_directory.load_data(path, data_dir)
-    shape = model.example_shape if isinstance(model, JEM) else model.input_shape[1:]
-    resizes = len(shape) == 3 and sources.resizes(calibrate)
-    data = sources.load(calibrate, data_dir, shape[0] if resizes else None)
+        raise ValueError(f"{str(path)!r} does not name its training data: use --calibrate DATA.")
+    data = sources.load(calibrate, data_dir, size, label=label, columns=columns)
     pixels = pixel_range or expected_pixels(model)
     return data.with_pixels(*pixels) if pixels and data.pixel_range else data
 

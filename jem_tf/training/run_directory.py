@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from jem_tf.data import Dataset
+from jem_tf.data import Dataset, resizes
 from jem_tf.model import JEM
 from jem_tf.model.loading import CHECKPOINTS, MODEL_FILE, save
 from jem_tf.training.settings import RunSettings
@@ -30,25 +30,28 @@ def load_data(
     data_dir: str | None = None,
     dataset: str | None = None,
     label: str | None = None,
+    **changes: Any,
 ) -> Dataset:
     """Load the data set that a run was trained on, from `data_dir` if it is elsewhere now.
 
-    `dataset` is read in its place, in the same way, and must have its classes.
+    `dataset` is read in its place, in the same way, and must have its classes. `changes` are other
+    fields of `DataSource`; None keeps the value of the run.
     """
     settings = RunSettings.read(run)
     assert settings.data is not None
     source = settings.data
-    loaded = dataclasses.replace(
-        source,
-        dataset=dataset or source.dataset,
-        data_dir=data_dir or source.data_dir,
-        label=label or source.label,
-    ).load()
+    changes |= {"dataset": dataset, "data_dir": data_dir, "label": label}
+    source = dataclasses.replace(source, **{k: v for k, v in changes.items() if v is not None})
+    if not resizes(source.dataset):
+        source = dataclasses.replace(source, image_size=None)
+    loaded = dataclasses.replace(source, pixel_range=None).load()
+    if source.pixel_range is not None and loaded.pixel_range is not None:
+        loaded = loaded.with_pixels(*source.pixel_range)
     names = tuple(read_json(Path(run) / CONFIG)["class_names"])
     if loaded.class_names != names:
         raise ValueError(
             f"{str(run)!r} was trained on the classes {', '.join(names)}. Received: "
-            f"{dataset or source.dataset!r} with {', '.join(loaded.class_names)}"
+            f"{source.dataset!r} with {', '.join(loaded.class_names)}"
         )
     return loaded
 

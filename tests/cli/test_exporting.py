@@ -2,8 +2,13 @@
 
 import json
 
+import keras
+import numpy as np
 import pytest
+from PIL import Image
 
+import jem_tf
+from jem_tf.cli.exporting import calibration_data
 from jem_tf_cli import main
 
 
@@ -27,6 +32,27 @@ def test_an_export_says_what_it_was_trained_on_and_measured_with(version):
         assert set(scores) == {"fused", "gradient_norm", "log_density", "max_probability"}
         assert all(0 <= value <= 1 for value in scores.values())
     assert not (version / "assets.extra" / "examples.json").exists()
+
+
+def test_calibration_photos_are_read_as_the_model_expects_them(run, tmp_path):
+    """An encoder gets its own size and pixels, and a run those of its training."""
+    for i in range(40):
+        folder = tmp_path / "photos" / str(i % 2)
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.full((12, 12), 255 * (i % 2), np.uint8)).save(folder / f"{i}.png")
+    photos = str(tmp_path / "photos")
+    layers = [keras.layers.Rescaling(1 / 255), keras.layers.GlobalAveragePooling2D()]
+    encoder = keras.Sequential([keras.Input((6, 6, 3)), *layers])
+    head = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
+    data = calibration_data("m.keras", jem_tf.JEM(head, encoder=encoder), photos)
+    assert data.shape == (6, 6, 3) and data.pixel_range == (0, 255)
+    assert data.arrays("train")[0].max() == 255
+    config = json.loads((run / "config.json").read_text())
+    config["data"]["pixel_range"] = [0, 10]
+    (run / "config.json").write_text(json.dumps(config))
+    data = calibration_data(run, jem_tf.load(run), photos)
+    assert data.shape[:2] == (4, 4) and data.pixel_range == (0, 10)
+    assert calibration_data(run, jem_tf.load(run)).pixel_range == (0, 10)
 
 
 def test_inspect_prints_signatures_and_metadata(version, capsys):

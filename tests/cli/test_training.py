@@ -10,7 +10,7 @@ import pytest
 from helpers import assert_same_weights
 
 import jem_tf
-from jem_tf.cli import targets
+from jem_tf.cli import exporting, targets
 from jem_tf.objectives import HDGE
 from jem_tf.training import recipes, run_directory
 from jem_tf_cli import main
@@ -149,6 +149,11 @@ def test_a_table_with_a_label_column_is_trained_on(tmp_path, blobs, capsys):
     with pytest.raises(ValueError, match="no column 'kind'"):
         targets.load_data(out, str(other), None)
     assert targets.load_data(out, str(other), None, label="class").class_names == ("u", "v", "w")
+    model = jem_tf.load(out)
+    calibration = exporting.calibration_data(out, model, str(other), label="class")
+    assert calibration.class_names == ("u", "v", "w") and calibration.shape == (2,)
+    calibration = exporting.calibration_data(out, model, str(other), label="class", columns=["b"])
+    assert calibration.shape == (1,)
     other.write_text("\n".join(["id,a,b,kind", *(line for line in lines[10:] if "w" not in line)]))
     with pytest.raises(ValueError, match=r"classes u, v, w\. Received: .* with u, v"):
         targets.load_data(out, str(other), None)
