@@ -17,8 +17,11 @@ from jem_tf.data.arrays import TEST_SHARE, VALIDATION_SHARE, from_arrays, scale
 from jem_tf.data.dataset import SPLITS, Dataset
 from jem_tf.data.folders import PIXEL_RANGE, load_folder, pixels
 from jem_tf.data.inputs import check_rows
+from jem_tf.data.labels import check_labels
 from jem_tf.data.tables import SUFFIXES as TABLE_SUFFIXES
 from jem_tf.data.tables import load_table
+
+MAX_CLASSES = 2**31  # of an .npz file that does not name them
 
 
 def load(
@@ -118,20 +121,23 @@ def _npz(path: Path) -> Dataset:
             f"{str(path)!r} must hold x_train, y_train, x_test and y_test, or x and y. "
             f"Received: {sorted(arrays)}"
         )
-    parts = [_check_arrays(arrays[f"x{suffix}"], arrays[f"y{suffix}"], path) for suffix in present]
+    names = arrays.get("class_names")
+    try:
+        parts = [_check_arrays(arrays[f"x{s}"], arrays[f"y{s}"], names) for s in present]
+    except ValueError as error:
+        raise ValueError(f"In {str(path)!r}: {error}") from error
     x = parts[0][0]
     pixels = PIXEL_RANGE if x.dtype == np.uint8 and x.ndim == 4 else None
-    names = arrays.get("class_names", np.arange(max(int(y.max()) for _, y in parts) + 1))
+    if names is None:
+        names = np.arange(max(int(y.max(initial=0)) for _, y in parts) + 1)
     parts = [(scale(x), y) for x, y in parts]
     return from_arrays(path.stem, parts, tuple(str(name) for name in names), pixels)
 
 
-def _check_arrays(x: np.ndarray, y: np.ndarray, path: Path) -> tuple[np.ndarray, np.ndarray]:
-    if y.ndim != 1 or y.dtype.kind not in "iu":
-        raise ValueError(
-            f"The labels in {str(path)!r} must be integers [rows]. Received: dtype {y.dtype}, "
-            f"shape {y.shape}"
-        )
+def _check_arrays(x: np.ndarray, y: np.ndarray, names: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Rows and integer labels; without `names`, numbers up to the largest label are classes."""
+    unnamed = y.shape[1] if y.ndim == 2 and y.shape[1] > 1 else MAX_CLASSES
+    y = check_labels(y, unnamed if names is None else len(names))
     check_rows(x)
     gray = x.dtype == np.uint8 and x.ndim == 3  # as in mnist.npz
     return x[..., np.newaxis] if gray else x, y

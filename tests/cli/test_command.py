@@ -16,14 +16,14 @@ from jem_tf_cli import main
         (["train"], "Name a data set to train on"),
         (["sample", "{tmp}/nothing"], "no trained model"),
         (["sample", "{tmp}/text.keras"], "not a model"),
-        (["train", "{tmp}/float.npz"], "must be integers"),
+        (["train", "{tmp}/float.npz"], "1.5 in row 1"),
         (["train", "{tmp}/nan.npz"], "nan in row 1"),
         (["sample", "{run}", "--label", "7"], "label=7"),
     ],
 )
 def test_errors_are_printed_in_words(arguments, message, trained, tmp_path, capsys):
     (tmp_path / "text.keras").write_text("not a model")
-    np.savez(tmp_path / "float.npz", x=np.zeros((4, 2)), y=np.array([0.0, 1.0, 0.0, 1.0]))
+    np.savez(tmp_path / "float.npz", x=np.zeros((4, 2)), y=np.array([0.0, 1.5, 0.0, 1.0]))
     np.savez(tmp_path / "nan.npz", x=np.array([[0.0], [np.nan]]), y=np.array([0, 1]))
     assert main([word.format(tmp=tmp_path, run=trained) for word in arguments]) == 2
     error = capsys.readouterr().err

@@ -47,6 +47,24 @@ def test_few_rows_of_many_classes_can_be_split(tmp_path):
     assert sizes(data.load(str(tmp_path / "few.npz"))) == [8, 1, 3]
 
 
+@pytest.mark.parametrize("form", [np.float32, bool, "column", "one-hot"])
+def test_npz_labels_may_be_any_numbers_that_keras_takes(form, tmp_path):
+    y = np.arange(40) % 2
+    forms = {"column": y[:, None], "one-hot": np.eye(2)[y]}
+    np.savez(tmp_path / "a.npz", x=y[:, None], y=forms[form] if form in forms else y.astype(form))
+    loaded = data.load(str(tmp_path / "a.npz"))
+    assert loaded.class_names == ("0", "1")
+    x, labels = loaded.arrays("train")
+    np.testing.assert_array_equal(x[:, 0], labels)
+    assert labels.dtype == np.int64
+
+
+def test_npz_labels_beyond_the_class_names_raise(tmp_path):
+    np.savez(tmp_path / "a.npz", x=np.ones((9, 2)), y=np.arange(9) % 3, class_names=["u", "v"])
+    with pytest.raises(ValueError, match=r"a.npz': .*between 0 and 1.*Received: 2 in row 2"):
+        data.load(str(tmp_path / "a.npz"))
+
+
 def test_npz_with_other_arrays_or_pickles_raises(tmp_path):
     np.savez(tmp_path / "other.npz", images=np.zeros(3))
     with pytest.raises(ValueError, match=r"Received: \['images'\]"):
