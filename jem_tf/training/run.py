@@ -3,6 +3,7 @@
 Not here: what a step does (`model/jem.py`), which settings there are (`recipes.py`).
 """
 
+import importlib.util
 import shutil
 import time
 import warnings
@@ -66,6 +67,8 @@ def train(
         tensorboard: write TensorBoard logs to `out/tensorboard`.
         verbose: print a line for each epoch.
     """
+    if tensorboard and importlib.util.find_spec("tensorboard") is None:
+        raise ValueError("TensorBoard logs need another package: pip install tensorboard")
     strategy = strategy or tf.distribute.get_strategy()
     is_chief = distribution.worker_index(strategy) == 0
     talks = verbose and is_chief
@@ -93,21 +96,22 @@ def train(
         )
         model.compile(recipe.optimizer(steps, settings.objective), metrics=["accuracy"])
     model.adapt(data.batches("train", recipe.batch_size))
-    if is_chief:
-        if out.exists() and not resuming:  # only now: nothing is left that can fail early
+    new = is_chief and not resuming
+    with files.removed_on_failure(out) if new else nullcontext():
+        if new and out.exists():  # only now: nothing is left that can fail early
             shutil.rmtree(out)
-        out.mkdir(parents=True, exist_ok=True)
-        files.write_json(out / files.CONFIG, config)
-        recipe_files.write(settings, data.name, out / recipe_files.FILE)
-    _check_agreement(distribution.gather_settings(strategy, config))
-    saver = Resume(out / CHECKPOINTS, save_seconds)
-    callbacks = _callbacks(model, data, settings, out, saver, is_chief)
-    callbacks += [EpochLine()] if talks else []
-    callbacks += [keras.callbacks.TensorBoard(out / "tensorboard")] if tensorboard else []
-    if settings.classifier is not None and talks and not resuming:
-        _report_start(model, data)
-    begin = time.monotonic()
-    with files.removed_on_failure(out) if is_chief else nullcontext():
+        if is_chief:
+            out.mkdir(parents=True, exist_ok=True)
+            files.write_json(out / files.CONFIG, config)
+            recipe_files.write(settings, data.name, out / recipe_files.FILE)
+        _check_agreement(distribution.gather_settings(strategy, config))
+        saver = Resume(out / CHECKPOINTS, save_seconds)
+        callbacks = _callbacks(model, data, settings, out, saver, is_chief)
+        callbacks += [EpochLine()] if talks else []
+        callbacks += [keras.callbacks.TensorBoard(out / "tensorboard")] if tensorboard else []
+        if settings.classifier is not None and talks and not resuming:
+            _report_start(model, data)
+        begin = time.monotonic()
         model.fit(
             data.epochs(recipe.batch_size, settings.seed, saver.epoch, recipe.augments_rows),
             steps_per_epoch=steps,

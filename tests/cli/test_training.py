@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import shutil
 import signal
 import threading
 
@@ -13,6 +14,7 @@ import jem_tf
 from jem_tf.cli import exporting, targets
 from jem_tf.objectives import HDGE
 from jem_tf.training import recipes, run_directory
+from jem_tf.training import run as training_run
 from jem_tf_cli import main
 
 QUICK = ["--batch-size", "60", "--steps", "2"]
@@ -159,11 +161,31 @@ def test_a_table_with_a_label_column_is_trained_on(tmp_path, blobs, capsys):
         targets.load_data(out, str(other), None)
 
 
-def test_a_run_that_fails_leaves_nothing_in_the_way(small, tmp_path, monkeypatch, capsys):
-    def fail(*_, **__):
-        raise ValueError("disk full")
+def fail(*_, **__):
+    raise ValueError("disk full")
 
+
+@pytest.mark.parametrize("where", ["fit", "adapt", "before fit"])
+def test_a_run_that_fails_leaves_nothing_in_the_way(where, small, tmp_path, monkeypatch, capsys):
     out = tmp_path / "run"
-    monkeypatch.setattr(jem_tf.JEM, "fit", fail)
+    before_fit = where == "before fit"
+    target = (training_run, "_callbacks") if before_fit else (jem_tf.JEM, where)
+    monkeypatch.setattr(*target, fail)
     assert main(["train", small, *QUICK, "--out", str(out)]) == 2
     assert "disk full" in capsys.readouterr().err and not out.exists()
+
+
+def test_a_model_without_checkpoints_survives_a_resumed_run_that_fails(run, monkeypatch, capsys):
+    """Such as an imported one."""
+    shutil.rmtree(run / "checkpoints", ignore_errors=True)
+    before = (run / "model.keras").read_bytes()
+    monkeypatch.setattr(jem_tf.JEM, "fit", fail)
+    assert main(["train", "--resume", str(run), "--epochs", "3", "--force"]) == 2
+    assert "disk full" in capsys.readouterr().err
+    assert (run / "model.keras").read_bytes() == before
+
+
+def test_tensorboard_is_looked_for_before_training(small, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(training_run.importlib.util, "find_spec", lambda name: None)
+    assert main(["train", small, "--tensorboard", "--out", str(tmp_path / "run")]) == 2
+    assert "pip install tensorboard" in capsys.readouterr().err
