@@ -97,8 +97,8 @@ def _decode_all(
     for index, file in enumerate(files):
         try:
             readable[index] = prepare(file)
-        except (OSError, ValueError, SyntaxError) as error:
-            errors[index] = str(error)
+        except Exception as error:  # Pillow raises many types for corrupt files
+            errors[index] = str(error) or type(error).__name__
     parts = list(_decode_parts(decode, list(readable.items()), errors))
     return np.concatenate([*parts, decode(tf.constant([], tf.string)).numpy()]), errors
 

@@ -184,8 +184,9 @@ class TableRows(Rows):
     def __init__(
         self, path: Path, label: str | None, row_id: str | None, columns: Sequence[str] | None
     ):
-        self.path, self.files, self.is_images = path, [str(path)], tables.is_images(path)
+        self.path, self.files = path, [str(path)]
         self._names: dict[str, Any] = {"label": label, "row_id": row_id, "columns": columns}
+        self.is_images = tables.is_images(path, **self._names)
         self._count = tables.count_rows(path)
 
     def __len__(self) -> int:
@@ -194,8 +195,10 @@ class TableRows(Rows):
     def batches(self, start: int = 0, size: int = 256) -> Iterator[RowBatch]:
         batches = tables.read_table(self.path, **self._names, start=start, batch_size=size)
         for batch in batches:
-            ids = row_numbers(start, len(batch.x)) if batch.ids is None else map(str, batch.ids)
-            yield RowBatch(list(ids), batch.x, batch.labels, batch.errors)
+            ids = row_numbers(start, len(batch.x))
+            if batch.ids is not None:
+                ids = [n if i is None else str(i) for i, n in zip(batch.ids, ids)]
+            yield RowBatch(ids, batch.x, batch.labels, batch.errors)
             start += len(batch.x)
 
 

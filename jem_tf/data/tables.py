@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from jem_tf.data import arrays
+from jem_tf.data import arrays, csv_files
+from jem_tf.data.csv_files import CheckedBatch
 from jem_tf.data.dataset import Dataset
 
 SUFFIXES = (".csv", ".parquet")
@@ -56,18 +57,18 @@ def read_table(
         batch_size: rows in a batch, at most.
     """
     path = Path(path)
-    for batch in _record_batches(path, start, batch_size):
+    for batch, invalid in _record_batches(path, start, batch_size):
         names = batch.schema.names
-        others = [name for name in names if name not in (label, row_id)]
-        wanted = [*(columns or others), *filter(None, (label, row_id))]
+        inputs = columns or [name for name in names if name not in (label, row_id)]
+        wanted = [*inputs, *filter(None, (label, row_id))]
         if missing := [name for name in wanted if name not in names]:
             raise ValueError(
                 f"{str(path)!r} has no column {', '.join(map(repr, missing))}. Its columns: "
                 f"{', '.join(names)}"
             )
-        x, errors = _inputs(batch, list(columns or others))
+        x, errors = _inputs(batch, list(inputs))
         labels, ids = (None if n is None else batch[n].to_pylist() for n in (label, row_id))
-        yield TableBatch(x, labels, ids, errors)
+        yield TableBatch(x, labels, ids, errors | invalid)
 
 
 def load_table(
@@ -118,24 +119,29 @@ def label_text(value: Any) -> str:
 
 def column_names(path: str | Path) -> list[str]:
     """Return the names of the columns of a `.csv` or `.parquet` file."""
-    batch = next(_record_batches(Path(path), 0, 1), None)
-    return [] if batch is None else batch.schema.names
+    first = next(_record_batches(Path(path), 0, 1), None)
+    return [] if first is None else first[0].schema.names
 
 
 def count_rows(path: str | Path) -> int:
     """Return the number of rows of a `.csv` or `.parquet` file."""
     if Path(path).suffix == ".parquet":
         return _parquet(Path(path)).metadata.num_rows
-    return sum(len(batch) for batch in _record_batches(Path(path), 0, 65536))
+    return sum(len(batch) for batch, _ in _record_batches(Path(path), 0, 65536))
 
 
-def is_images(path: str | Path) -> bool:
-    """Whether a table has a column of bytes, whose values are image files."""
-    import pyarrow as pa
-
+def is_images(
+    path: str | Path,
+    label: str | None = None,
+    row_id: str | None = None,
+    columns: Sequence[str] | None = None,
+) -> bool:
+    """Whether the inputs, as `read_table` takes them, are one column of bytes: image files."""
     if Path(path).suffix != ".parquet":
         return False
-    return any(pa.types.is_binary(field.type) for field in _parquet(Path(path)).schema_arrow)
+    kinds = {field.name: field.type for field in _parquet(Path(path)).schema_arrow}
+    inputs = columns or [name for name in kinds if name not in (label, row_id)]
+    return len(inputs) == 1 and _is_bytes(kinds.get(inputs[0]))
 
 
 def _parquet(path: Path) -> Any:
@@ -148,7 +154,7 @@ def _parquet(path: Path) -> Any:
         raise ValueError(f"Cannot read {str(path)!r}: {error}") from error
 
 
-def _record_batches(path: Path, start: int, batch_size: int) -> Iterator[Any]:
+def _record_batches(path: Path, start: int, batch_size: int) -> Iterator[CheckedBatch]:
     """Record batches from row `start` on; whole row groups before it are not read."""
     import pyarrow as pa
 
@@ -157,34 +163,17 @@ def _record_batches(path: Path, start: int, batch_size: int) -> Iterator[Any]:
         groups = list(range(file.num_row_groups))
         while groups and start >= (size := file.metadata.row_group(groups[0]).num_rows):
             groups, start = groups[1:], start - size
-        batches = file.iter_batches(batch_size, row_groups=groups)
+        read = file.iter_batches(batch_size, row_groups=groups)
+        batches: Iterator[CheckedBatch] = ((batch, {}) for batch in read)
     else:
-        batches = _csv_batches(path, batch_size)
+        batches = csv_files.read_batches(path, batch_size)
     try:
-        for batch in batches:
+        for batch, invalid in batches:
             if start < len(batch):
-                yield batch.slice(start)
+                yield csv_files.cut(batch, invalid, start, batch_size)
             start = max(0, start - len(batch))
     except pa.ArrowInvalid as error:
         raise ValueError(f"Cannot read {str(path)!r}: {error}") from error
-
-
-def _csv_batches(path: Path, batch_size: int) -> Iterator[Any]:
-    """All columns are text: a type that fits the first rows might not fit the others."""
-    import pyarrow as pa
-    from pyarrow import csv
-
-    try:
-        names = csv.open_csv(path).schema.names
-        options = csv.ConvertOptions(
-            column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=True
-        )
-        reader = csv.open_csv(path, convert_options=options)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise ValueError(f"Cannot read {str(path)!r}: {error}") from error
-    for block in reader:
-        for begin in range(0, len(block), batch_size):
-            yield block.slice(begin, batch_size)
 
 
 def _inputs(batch: Any, names: list[str]) -> tuple[np.ndarray | list[bytes], dict[int, str]]:
@@ -192,19 +181,36 @@ def _inputs(batch: Any, names: list[str]) -> tuple[np.ndarray | list[bytes], dic
     import pyarrow as pa
 
     kinds = [batch.schema.field(name).type for name in names]
-    if len(names) == 1 and pa.types.is_binary(kinds[0]):
+    if len(names) == 1 and _is_bytes(kinds[0]):
         return [value or b"" for value in batch[names[0]].to_pylist()], {}
     errors: dict[int, str] = {}
     values = np.empty((len(batch), len(names)), np.float32)
     for place, (name, kind) in enumerate(zip(names, kinds)):
-        if not (pa.types.is_string(kind) or pa.types.is_boolean(kind) or _is_number(kind)):
-            raise ValueError(f"Column {name!r} holds {kind}, which is not a number.")
-        values[:, place] = _numbers(batch[name])
+        column = batch[name]
+        if pa.types.is_dictionary(kind):
+            column, kind = column.dictionary_decode(), kind.value_type
+        if _is_text(kind):
+            column = column.cast(pa.string())
+        elif not (pa.types.is_boolean(kind) or _is_number(kind)):
+            raise ValueError(f"Column {name!r} holds {kind}, which is not a number. {ENCODE}")
+        values[:, place] = _numbers(column)
         for row in np.flatnonzero(~np.isfinite(values[:, place])):
             cell = batch[name][int(row)].as_py()
             found = "missing" if cell is None else f"{cell!r}, not a finite number"
             errors.setdefault(int(row), f"column {name!r} is {found}")
     return values, errors
+
+
+def _is_bytes(kind: Any) -> bool:
+    import pyarrow as pa
+
+    return kind in (pa.binary(), pa.large_binary(), pa.binary_view())
+
+
+def _is_text(kind: Any) -> bool:
+    import pyarrow as pa
+
+    return kind in (pa.string(), pa.large_string(), pa.string_view())
 
 
 def _is_number(kind: Any) -> bool:

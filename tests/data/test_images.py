@@ -49,6 +49,18 @@ def test_each_broken_file_has_an_error_and_the_others_have_images(decoder):
     np.testing.assert_array_equal(x[0], x[1])
 
 
+def test_any_exception_of_a_decoder_is_the_error_of_its_file(decoder, monkeypatch):
+    """A corrupt TIFF file has made Pillow raise a TypeError."""
+    good, tiff = encode(SMALL, "PNG"), encode(LARGE, "TIFF")
+
+    def fail(*_):
+        raise TypeError("not an integer")
+
+    monkeypatch.setattr(Image.Image, "convert", fail)
+    x, errors = decoder([good, tiff, good])
+    assert len(x) == 2 and errors == {1: "not an integer"}
+
+
 @pytest.mark.parametrize("kind", ["BMP", "GIF", "WEBP", "TIFF"])
 def test_other_formats_are_decoded(decoder, kind):
     x, errors = decoder([encode(LARGE, kind)])

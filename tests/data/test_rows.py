@@ -102,6 +102,25 @@ def test_records_with_images_and_labels(tmp_path):
         open_rows(tmp_path / "b.tfrecord")
 
 
+def test_a_record_that_is_not_like_the_others_is_an_error_of_its_row(tmp_path):
+    def example(count):
+        value = tf.train.Feature(float_list=tf.train.FloatList(value=range(count)))
+        features = tf.train.Features(feature={"x": value} if count else {})
+        return tf.train.Example(features=features).SerializeToString()
+
+    with tf.io.TFRecordWriter(str(tmp_path / "a.tfrecord")) as writer:
+        for record in (b"\xff\xff", example(3), example(5), example(3), example(0), example(3)):
+            writer.write(record)
+    batch = next(open_rows(tmp_path / "a.tfrecord").batches())
+    assert batch.errors == {
+        0: "no tf.train.Example",
+        2: "5 values; other records have 3",
+        4: "no 'x'",
+    }
+    for row in (1, 3, 5):
+        assert batch.x[row].tolist() == [0, 1, 2]
+
+
 def test_other_data_is_refused(tmp_path):
     (tmp_path / "a.xlsx").write_text("")
     with pytest.raises(ValueError, match=r"or the name of a data set. Received: .*xlsx"):
