@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from jem_tf.data import inputs
+from jem_tf.data.labels import check_labels
 from jem_tf.detection.calibration import (
     classification,
     confidence_of,
@@ -38,21 +39,20 @@ def fit_calibration(model: Any, data: Any, reference: Any = None) -> Calibration
     """Fit the temperature to `data`, and the detector unless it has been; measure the result."""
     if data is None:
         return Calibration(detector=_describe(model))
-    raw = inputs.as_pair(data)[0]
     x, y = _labelled(model, data)
+    examples, labels = _examples(model, data, x, y)
     fit_verdict(model, (x, y), reference)
     x = model.encode(x)  # once, for all that follows
     if model.objective.uses_chains and (problem := unlearned_density(model, x)) is not None:
         warnings.warn(problem, stacklevel=3)
     temperature = fit_temperature(model.predict(x, batch_size=256, verbose=0), y)
-    first_of_class = np.unique(y, return_index=True)[1][:MAX_EXAMPLES]
     before, after = (_measure(model, x, y, t) for t in (1.0, temperature))
     return Calibration(
         temperature,
         _describe(model),
         {"before": before, "after": after},
-        _example_request(x if model.encoder is None else raw, first_of_class),
-        tuple(y[first_of_class].tolist()),
+        examples,
+        labels,
     )
 
 
@@ -88,14 +88,25 @@ def _measure(model: Any, x: Any, y: np.ndarray, temperature: float) -> dict[str,
     }
 
 
-def _example_request(x: Any, rows: np.ndarray) -> dict[str, Any] | None:
-    """The body of a request for some rows of an array; None for a stream of raw inputs."""
-    if inputs.is_stream(x):
-        return None
-    chosen = np.asarray(x)[rows]
+def _examples(
+    model: Any, data: Any, x: np.ndarray, y: np.ndarray
+) -> tuple[dict[str, Any] | None, tuple[int, ...]]:
+    """The body of a request with a row of each class, and the classes.
+
+    `x` and `y` are the rows that the model is calibrated with. Vectors are no examples: raw inputs
+    are then those of `data`, and there are none if `data` is a stream.
+    """
+    if model.encoder is not None and not model.detector.reads_encoder:
+        x, y = inputs.as_pair(data)
+        if inputs.is_stream(x):
+            return None, ()
+        x, y = np.asarray(x), check_labels(np.asarray(y), model.num_classes)
+    first_of_class = np.unique(y, return_index=True)[1][:MAX_EXAMPLES]
+    chosen = x[first_of_class]
     texts = [v.decode() if isinstance(v, bytes) else str(v) for v in chosen.ravel().tolist()]
     instances = _to_lists(chosen) if chosen.dtype.kind in "fiub" else texts
-    return {"signature_name": "serving_default", "instances": instances}
+    request = {"signature_name": "serving_default", "instances": instances}
+    return request, tuple(y[first_of_class].tolist())
 
 
 def _to_lists(x: np.ndarray) -> list[Any]:

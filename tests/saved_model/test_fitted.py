@@ -1,10 +1,13 @@
 """Calibration: the temperature and the detector that labelled data gives."""
 
+import keras
 import numpy as np
 import pytest
 from scipy.optimize import brute
 from scipy.special import log_softmax
 
+import jem_tf
+from jem_tf.data import inputs
 from jem_tf.detection.calibration import fit_temperature
 from jem_tf.saved_model.fitted import Calibration, fit_calibration, measure
 
@@ -47,3 +50,23 @@ def test_too_few_rows_for_a_verdict_are_a_warning(small_model, blobs):
     few = blobs[0][:30], blobs[1][:30]
     with pytest.warns(UserWarning, match="no verdict, and flags no input.* needs 57 validation"):
         assert fit_calibration(small_model, few).detector is None
+
+
+@pytest.mark.parametrize("kind", ["float", "string"])
+def test_examples_are_the_raw_rows_of_their_labels_whatever_rows_are_kept(kind, monkeypatch):
+    """Of many rows the model is calibrated with some; the index of a row says its class."""
+    monkeypatch.setattr(inputs, "NUM_ROWS", 40)
+    y = np.repeat([0, 1, 2], 200)
+    x = 10.0 * y[:, None] + np.random.default_rng(0).uniform(size=(600, 1))
+    if kind == "string":
+        words = keras.layers.TextVectorization(output_mode="multi_hot", vocabulary=["0", "1", "2"])
+        encoder, x = keras.Sequential([keras.Input((), dtype=kind), words]), y.astype(str)
+    else:
+        encoder = keras.Sequential([keras.Input((1,)), keras.layers.Dense(2)])
+    head = keras.Sequential([keras.Input(encoder.output_shape[1:]), keras.layers.Dense(3)])
+    model = jem_tf.JEM(head, encoder=encoder, objective="cross_entropy")
+    model.adapt(x)
+    calibration = fit_calibration(model, (x, y))
+    instances = np.array(calibration.examples["instances"], float).ravel()
+    assert calibration.example_labels == (0, 1, 2)
+    assert (instances // (1 if kind == "string" else 10)).tolist() == [0, 1, 2]
