@@ -13,7 +13,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from jem_tf.data.labels import check_labels
+from jem_tf.data.labels import check_labels, check_weights
 
 NUM_ROWS = 10_000  # rows kept to fit chain starts, about; the range is that of all rows
 MAX_BATCHES = 64  # batches of a stream that `fit` reads by itself
@@ -62,8 +62,14 @@ def check_batched(x: Any) -> None:
     if not isinstance(x, tf.data.Dataset):
         return
     rows, labels, _ = unpack(x.element_spec)
-    shape = getattr(rows, "shape", None)
-    if (shape is not None and shape.rank == 0) or getattr(labels, "shape", (0,)) == ():
+    if not all(isinstance(spec, tf.TensorSpec) for spec in (rows, labels) if spec is not None):
+        return
+    shapes = [spec.shape for spec in (rows, labels) if spec is not None]
+    # A batch of numbers has two axes, and as many labels as rows.
+    single = any(shape.rank == 0 for shape in shapes) or (
+        rows.shape.rank == 1 and rows.dtype.is_floating
+    )
+    if single or not shapes[0][:1].is_compatible_with(shapes[-1][:1]):
         raise ValueError(
             "The data set yields single rows: `.batch()` it, such as data.batch(32). "
             f"Received: elements {x.element_spec}"
@@ -159,6 +165,9 @@ def look_ahead(x: Any, batches: int) -> tuple[Iterator[tuple[Any, Any]], Any]:
         size += np.asarray(unpack(item)[0]).nbytes
         if size > MAX_BYTES:
             break
+    weights = [unpack(item)[2] for item in items]
+    if 0 < len(items) < batches and size <= MAX_BYTES and all(w is not None for w in weights):
+        check_weights(np.concatenate([np.asarray(w) for w in weights]))  # those of the whole stream
     # Only an iterator cannot start again by itself.
     restarted = (item for item in itertools.chain(items, x)) if isinstance(x, Iterator) else x
     return (unpack(item)[:2] for item in items), restarted

@@ -44,19 +44,19 @@ def write(settings: RunSettings, name: str, path: Path) -> None:
     lines = ["# `jem-tf train --recipe FILE` repeats this run.", *map(_line, values.items())]
     for table, entries in tables.items():
         lines += ["", f"[{table}]", *map(_line, entries.items())]
-    path.write_text("\n".join(lines) + "\n")
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def _line(entry: tuple[str, Any]) -> str:
     """`key = value` in TOML, where strings, numbers, booleans and lists are as in JSON."""
     key, value = entry
-    return f"{key} = {json.dumps(NONE if value is None else value)}"
+    return f"{key} = {json.dumps(NONE if value is None else value, ensure_ascii=False)}"
 
 
 def read(path: str | Path) -> RunSettings:
     """Read a TOML file; `data` is None if it names no data set."""
     try:
-        values = tomllib.loads(Path(path).read_text())
+        values = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ValueError(f"Cannot read the recipe {str(path)!r}: {error}") from error
     try:
@@ -116,7 +116,7 @@ def _replace(recipe: Recipe, values: dict[str, Any]) -> Recipe:
         check_known("recipe field", key, FIELDS)
         old = getattr(recipe, key)
         if isinstance(old, dict) and isinstance(value, dict):
-            value = {**old, **value}
+            value = {**old, **{k: None if v == NONE else v for k, v in value.items()}}
         changed: Any = None if value == NONE else tuple(value) if isinstance(value, list) else value
         recipe = dataclasses.replace(recipe, **{key: changed})
     return recipe

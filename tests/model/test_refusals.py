@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 import jem_tf
+from jem_tf.data import inputs
 
 
 def batches(x, y):
@@ -87,11 +88,23 @@ def test_wrong_validation_labels_raise_before_training(form, make_model, blobs):
 def test_weights_of_zero_raise(make_model, blobs):
     with pytest.raises(ValueError, match="All 300 sample weights are 0"):
         make_model().fit(*blobs, sample_weight=np.zeros(300), verbose=0)
+    stream = tf.data.Dataset.from_tensor_slices((*blobs, np.zeros(300))).batch(50)
+    with pytest.raises(ValueError, match="All 300 sample weights are 0"):
+        make_model().fit(stream, verbose=0)
 
 
 def test_single_rows_of_a_data_set_raise(make_model, blobs):
     with pytest.raises(ValueError, match=r"`\.batch\(\)` it"):
         make_model().fit(tf.data.Dataset.from_tensor_slices(blobs), verbose=0)
+    x, y = blobs
+    one_hot = np.eye(3, dtype=np.float32)[y]
+    for rows in (x, x.reshape(-1, 2, 1), x.astype(int).reshape(-1, 2)):
+        with pytest.raises(ValueError, match=r"`\.batch\(\)` it"):
+            inputs.check_batched(tf.data.Dataset.from_tensor_slices((rows, one_hot)))
+    for rows in (x, x.astype(str)[:, 0]):  # text has one axis
+        for drop in (True, False):
+            data = tf.data.Dataset.from_tensor_slices((rows, one_hot)).batch(3, drop)
+            inputs.check_batched(data)
 
 
 def test_a_loss_in_compile_raises(make_model, blobs):

@@ -97,3 +97,11 @@ def test_measured_recipes_exist_and_values_are_plain_toml(tmp_path):
     write(RunSettings(DIGITS), "digits", tmp_path / "recipe.toml")
     values = tomllib.loads((tmp_path / "recipe.toml").read_text())
     assert values["run"] == {"dataset": "digits", "objective": "joint", "seed": 0}
+
+
+def test_options_without_a_value_and_paths_with_emoji_survive_toml(tmp_path):
+    recipe = change(recipes.get("cifar10"), ["backbone_options.norm=none"])
+    assert recipe.backbone_options["norm"] is None
+    settings = RunSettings(recipe, data=DataSource("photos 😀/é"))
+    write(settings, "photos", tmp_path / "recipe.toml")
+    assert read(tmp_path / "recipe.toml") == settings
