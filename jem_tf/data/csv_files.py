@@ -29,17 +29,17 @@ def read_batches(path: Path, batch_size: int) -> Iterator[CheckedBatch]:
         invalid[row.number - 2] = f"the line has {counts}"  # rows are counted from 1, the header
         return "skip"
 
-    options = {
-        "parse_options": csv.ParseOptions(newlines_in_values=True, invalid_row_handler=skip),
-        "read_options": csv.ReadOptions(use_threads=False),  # rows are counted in order
-    }
-    try:
-        names = csv.open_csv(path, **options).schema.names
-        invalid.clear()
-        types = csv.ConvertOptions(
-            column_types=dict.fromkeys(names, pa.binary()), strings_can_be_null=True
+    def open_csv(handler: Any, types: dict[str, Any]) -> Any:
+        return csv.open_csv(
+            path,
+            csv.ReadOptions(use_threads=False),  # rows are counted in order
+            csv.ParseOptions(newlines_in_values=True, invalid_row_handler=handler),
+            csv.ConvertOptions(column_types=types, strings_can_be_null=True),
         )
-        reader = csv.open_csv(path, convert_options=types, **options)
+
+    try:
+        names = open_csv(lambda row: "skip", {}).schema.names
+        reader = open_csv(skip, dict.fromkeys(names, pa.binary()))
     except (pa.ArrowInvalid, OSError) as error:
         raise ValueError(f"Cannot read {str(path)!r}: {error}") from error
     row = 0
@@ -49,7 +49,7 @@ def read_batches(path: Path, batch_size: int) -> Iterator[CheckedBatch]:
         row += len(block)
         for begin in range(0, len(block), batch_size):
             part, kept = cut(block, errors, begin, batch_size)
-            yield pa.record_batch([_text(part[name]) for name in names], names), kept
+            yield pa.record_batch([_text(column) for column in part.columns], names), kept
 
 
 def _insert_invalid(block: Any, invalid: dict[int, str], row: int) -> CheckedBatch:

@@ -55,6 +55,12 @@ class ImageDecoder:
         return _decode_all(self._decode, files, _to_png_or_jpeg)
 
 
+def to_png_or_jpeg(files: Sequence[bytes]) -> tuple[list[bytes], dict[int, str]]:
+    """Return files of other formats as PNG, which exports decode; and errors as `ImageDecoder`."""
+    readable, errors = _prepare_all(files, _to_png_or_jpeg)
+    return list(readable.values()), errors
+
+
 def find_corrupt(paths: Sequence[str]) -> dict[str, str]:
     """Return the files that TensorFlow cannot read or decode, with the reason for each."""
 
@@ -92,15 +98,22 @@ def _decode_all(
     decode: Any, files: Sequence[bytes], prepare: Callable[[bytes], bytes]
 ) -> tuple[np.ndarray, dict[int, str]]:
     """Return what `decode` gives for the files that it accepts, and the errors of the others."""
-    errors: dict[int, str] = {}
-    readable: dict[int, bytes] = {}
+    readable, errors = _prepare_all(files, prepare)
+    parts = list(_decode_parts(decode, list(readable.items()), errors))
+    return np.concatenate([*parts, decode(tf.constant([], tf.string)).numpy()]), errors
+
+
+def _prepare_all(
+    files: Sequence[bytes], prepare: Callable[[bytes], bytes]
+) -> tuple[dict[int, bytes], dict[int, str]]:
+    """Return what `prepare` gives for the files that it accepts, and the errors of the others."""
+    readable, errors = {}, {}
     for index, file in enumerate(files):
         try:
             readable[index] = prepare(file)
         except Exception as error:  # Pillow raises many types for corrupt files
             errors[index] = str(error) or type(error).__name__
-    parts = list(_decode_parts(decode, list(readable.items()), errors))
-    return np.concatenate([*parts, decode(tf.constant([], tf.string)).numpy()]), errors
+    return readable, errors
 
 
 def _decode_parts(

@@ -3,6 +3,7 @@
 Not here: where rows come from (`data/rows.py`), where scores go (`parts.py`).
 """
 
+import re
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -11,14 +12,16 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from jem_tf.data.images import ImageDecoder
+from jem_tf.client import ServingError
+from jem_tf.data.images import ImageDecoder, to_png_or_jpeg
 from jem_tf.data.inputs import check_shape
 from jem_tf.data.rows import RowBatch, Rows
 from jem_tf.data.tables import label_text
-from jem_tf.scoring.scorers import Outputs, PixelRange, Scorer, is_invalid_input
+from jem_tf.scoring.scorers import Outputs, PixelRange, Scorer
 
 AHEAD = 4  # batches that are read and decoded while the model is busy
 THREADS = 2
+TOO_LARGE = re.compile(r"larger than|needs \d+ bytes|more than \d+ fields")
 NO_PIXEL_RANGE = (
     "The model does not say which values black and white pixels have: give them with --pixel-range "
     "(pixel_range), such as -1 1."
@@ -70,7 +73,7 @@ def _preparation(scorer: Scorer, rows: Rows) -> Callable[[RowBatch], Any]:
     if scorer.dtype == tf.string:
         return lambda batch: _prepare_text(batch, scorer)
     if rows.is_images and scorer.score_files is not None:
-        return _prepare_files
+        return lambda batch: _prepare_files(batch, to_png_or_jpeg)
     if rows.is_images:
         if scorer.pixel_range is None or scorer.shape is None:
             raise ValueError(NO_PIXEL_RANGE)
@@ -79,25 +82,17 @@ def _preparation(scorer: Scorer, rows: Rows) -> Callable[[RowBatch], Any]:
                 "The model takes images of any size: score arrays, or give its network an input "
                 f"of one size. Received: inputs of shape {scorer.shape}"
             )
-        return _ImagePreparation(ImageDecoder(scorer.shape, scorer.pixel_range))
+        decoder = ImageDecoder(scorer.shape, scorer.pixel_range)
+        return lambda batch: _prepare_files(batch, decoder)
     return lambda batch: _prepare_array(batch, scorer, rows.pixel_range)
 
 
-class _ImagePreparation:
-    def __init__(self, decoder: ImageDecoder):
-        self._decoder = decoder
-
-    def __call__(self, batch: RowBatch) -> np.ndarray:
-        files = _prepare_files(batch)
-        places = _valid_places(batch)
-        x, errors = self._decoder(files)
-        batch.errors.update({places[index]: error for index, error in errors.items()})
-        return x
-
-
-def _prepare_files(batch: RowBatch) -> list[bytes]:
-    batch.errors.update({i: "no file" for i, f in enumerate(batch.x) if f is None})
-    return [batch.x[i] for i in _valid_places(batch)]
+def _prepare_files(batch: RowBatch, read: Callable[[list[bytes]], tuple[Any, Any]]) -> Any:
+    """Return what `read` makes of the files, without those that have an error."""
+    places = _valid_places(batch)
+    inputs, errors = read([batch.x[i] for i in places])
+    batch.errors.update({places[index]: error for index, error in errors.items()})
+    return inputs
 
 
 def _prepare_text(batch: RowBatch, scorer: Scorer) -> np.ndarray:
@@ -181,13 +176,15 @@ def _score(scorer: Scorer, batch: RowBatch, prepared: Any) -> Any:
 def _score_parts(
     call: Callable[[Any], Outputs], inputs: Any, places: np.ndarray, errors: dict[int, str]
 ) -> Iterator[tuple[np.ndarray, Outputs]]:
-    """Score `inputs` together, or in halves if a server refuses one of them."""
+    """Score `inputs` together, or in halves if a server refuses one of them or their size."""
     try:
         yield places, call(inputs)
-    except OSError as error:
-        if not is_invalid_input(error):
+    except ServingError as error:
+        if error.code not in ("INVALID_ARGUMENT", "RESOURCE_EXHAUSTED"):
             raise
         if len(places) == 1:
+            if error.code == "RESOURCE_EXHAUSTED" and not TOO_LARGE.search(error.message):
+                raise  # the server has too much to do
             errors[int(places[0])] = str(error)
             return
         middle = len(places) // 2

@@ -13,7 +13,6 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from jem_tf.client import ServingError
 from jem_tf.client.endpoints import is_endpoint, open_endpoint
 from jem_tf.client.wire import bytes_array
 from jem_tf.data.sources import PIXEL_RANGE
@@ -174,11 +173,6 @@ def _from_endpoint(address: str) -> Scorer:
         lambda files: client.call(f"{SIGNATURE}_bytes", image_bytes=bytes_array(list(files))),
         tf.as_dtype(signature.inputs["inputs"][0]),
     )
-
-
-def is_invalid_input(error: Exception) -> bool:
-    """Whether `error` says that an input, not the server, is at fault."""
-    return isinstance(error, ServingError) and error.code == "INVALID_ARGUMENT"
 
 
 def _to_numpy(outputs: dict[str, tf.Tensor]) -> Outputs:

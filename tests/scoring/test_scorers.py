@@ -10,7 +10,8 @@ from PIL import Image
 
 import jem_tf
 from jem_tf import data
-from jem_tf.scoring import scorers
+from jem_tf.client import ServingError
+from jem_tf.scoring import batches, scorers
 from scoring.tables import read, values
 
 
@@ -87,7 +88,7 @@ def test_an_endpoint_scores_files_and_arrays(
     """The server decodes the files; the broken one alone has an error."""
     address = addresses[transport]
     model = f"{address if '://' in address else f'grpc://{address}'}/images"
-    files = sorted(path for path in photos.rglob("*") if path.suffix in (".png", ".jpg"))
+    files = sorted(path for path in photos.rglob("*") if path.is_file())  # BMP files among them
     files[4].write_bytes(b"broken")
     rows = read(jem_tf.score(model, files, tmp_path / "a.parquet", batch_size=7).out)
     local = read(jem_tf.score(export, files, tmp_path / "b.parquet").out)
@@ -98,3 +99,35 @@ def test_an_endpoint_scores_files_and_arrays(
     expected = read(jem_tf.score(export, images[0][:20], tmp_path / "d.parquet").out)
     assert all(row["label"] is None for row in rows)  # an endpoint does not list its classes
     np.testing.assert_allclose(values(arrays, "energy"), values(expected, "energy"), rtol=1e-3)
+
+
+def limited(size, message, code="RESOURCE_EXHAUSTED"):
+    """A model behind a server that takes at most `size` inputs, none of them negative."""
+
+    def call(x):
+        if len(x) > size:
+            raise ServingError(code, message, "here")
+        if (x < 0).any():
+            raise ServingError("INVALID_ARGUMENT", "negative", "here")
+        return {"y": x}
+
+    return call
+
+
+def test_a_request_that_is_too_large_is_sent_in_halves():
+    x, places, errors = np.array([1, 2, -3, 4, 5]), np.arange(5), {}
+    call = limited(2, "The request body is larger than 2 bytes.")
+    parts = list(batches._score_parts(call, x, places, errors))
+    assert np.concatenate([rows for rows, _ in parts]).tolist() == [0, 1, 3, 4]
+    assert np.concatenate([out["y"] for _, out in parts]).tolist() == [1, 2, 4, 5]
+    assert list(errors) == [2] and "negative" in errors[2]
+
+
+def test_an_input_that_is_too_large_has_an_error_and_a_busy_server_ends_the_run():
+    errors = {}
+    call = limited(0, "Received message larger than max (5 vs. 4)")
+    assert list(batches._score_parts(call, np.ones(2), np.arange(2), errors)) == []
+    assert sorted(errors) == [0, 1]
+    for call in (limited(0, "Too many concurrent requests."), limited(9, "gone", "UNAVAILABLE")):
+        with pytest.raises(ServingError):
+            list(batches._score_parts(call, np.ones(10), np.arange(10), {}))
