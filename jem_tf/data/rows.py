@@ -4,6 +4,7 @@ Not here: splits and labels to train on (`sources.py`).
 """
 
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +15,7 @@ import numpy as np
 from jem_tf.data import images, sources, tables
 from jem_tf.data.dataset import SPLITS, Dataset
 
+OTHER_SUFFIXES = (*tables.SUFFIXES, ".npz", ".tfrecord")  # files that are not images
 ANY_SIZE = 32  # of images without a common size
 
 
@@ -57,6 +59,16 @@ class Rows(ABC):
     def batches(self, start: int = 0, size: int = 256) -> Iterator[RowBatch]:
         """Yield batches of up to `size` rows, from row `start` to the end."""
 
+    def select(self, numbers: Sequence[int]) -> Iterator[tuple[int, Any]]:
+        """Yield the rows with the ascending `numbers` and their `x`, in one pass over the data."""
+        start, wanted = (numbers or [0])[0], deque(numbers)
+        for batch in self.batches(start) if numbers else ():
+            while wanted and wanted[0] < start + len(batch.ids):
+                yield wanted[0], batch.x[wanted.popleft() - start]
+            if not wanted:
+                return
+            start += len(batch.ids)
+
     def resized(self, shape: tuple[int, ...] | None) -> "Rows":
         """Return the rows with images of `shape`, if this source can resize them."""
         return self
@@ -80,8 +92,8 @@ def open_rows(
     ```
 
     Args:
-        data: a folder, an image file or a list of them, a `.txt` file with a path in each line, an
-            array, an `.npz`, `.csv`, `.parquet` or `.tfrecord` file, "digits", or the name of a
+        data: a folder, an image file, a `.txt` file with a path in each line, or a list of these;
+            an array, an `.npz`, `.csv`, `.parquet` or `.tfrecord` file, "digits", or the name of a
             set of TensorFlow Datasets.
         split: of an `.npz` file with several, of digits and of TensorFlow Datasets.
         label: the column of labels of a table.
@@ -92,17 +104,12 @@ def open_rows(
     if isinstance(data, np.ndarray):
         return ArrayRows(data)
     if isinstance(data, (list, tuple)) and len(data) > 1:
-        return FileRows([str(path) for path in data])
+        return FileRows([file for path in data for file in _image_files(Path(path))])
     path = Path(data[0] if isinstance(data, (list, tuple)) else data)
     suffix = path.suffix.lower()
-    if path.is_dir():
-        files = (p for p in path.rglob("*") if p.suffix.lower() in images.SUFFIXES)
-        return FileRows(sorted(str(p) for p in files if p.is_file()))
-    if suffix in images.SUFFIXES:
-        return FileRows([str(path)])
-    if suffix == ".txt":
-        return FileRows(path.read_text().splitlines())
-    if suffix in (*tables.SUFFIXES, ".npz", ".tfrecord") and not path.is_file():
+    if path.is_dir() or suffix in (*images.SUFFIXES, ".txt"):
+        return FileRows(_image_files(path))
+    if suffix in OTHER_SUFFIXES and not path.is_file():
         raise ValueError(f"There is no file {str(path)!r}.")
     if suffix in tables.SUFFIXES:
         return TableRows(path, label, row_id, columns)
@@ -120,6 +127,22 @@ def open_rows(
             f"or the name of a data set. Received: {str(data)!r}"
         )
     return DatasetRows(str(data), split, data_dir)
+
+
+def _image_files(path: Path) -> list[str]:
+    """The image files that `path` stands for: those of a folder or of a list, or itself."""
+    if path.is_dir():
+        files = (p for p in path.rglob("*") if p.suffix.lower() in images.SUFFIXES)
+        return sorted(str(p) for p in files if p.is_file())
+    suffix = path.suffix.lower()
+    if suffix == ".txt":
+        return path.read_text().splitlines()
+    if suffix in OTHER_SUFFIXES or (suffix not in images.SUFFIXES and not path.is_file()):
+        raise ValueError(
+            "Several arguments must be image files, or folders of them: score tables and data "
+            f"sets one at a time. Received: {str(path)!r}"
+        )
+    return [str(path)]
 
 
 class FileRows(Rows):
@@ -145,6 +168,9 @@ class FileRows(Rows):
             paths = self.paths[begin : begin + size]
             labels = [Path(path).parent.name for path in paths]
             yield RowBatch(paths, [images.read_file(path) for path in paths], labels)
+
+    def select(self, numbers: Sequence[int]) -> Iterator[tuple[int, bytes]]:
+        return ((number, images.read_file(self.paths[number])) for number in numbers)
 
 
 class ArrayRows(Rows):

@@ -63,7 +63,7 @@ def fit_verdict(model: Any, data: tuple[np.ndarray, np.ndarray], reference: Any 
     try:
         model.fit_detector(*data, reference=reference)
     except TooFewRows as error:
-        warnings.warn(f"The export has no verdict, and flags no input. {error}", stacklevel=3)
+        warnings.warn(f"The model has no verdict, and flags no input. {error}", stacklevel=3)
 
 
 def _describe(model: Any) -> dict[str, Any] | None:

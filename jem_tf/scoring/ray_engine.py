@@ -8,6 +8,8 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
 from jem_tf.scoring.parts import Parts
 from jem_tf.scoring.scoring import Job, progress
 
@@ -20,24 +22,30 @@ class PartScorer:
         self._scorer, self._rows = job.open_scorer(), job.open_rows()
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
+        """Score the parts with the numbers in `batch`; add the false alarm rate, or NaN."""
         from jem_tf.scoring.batches import score_batches
 
         for number in map(int, batch["item"]):
             bounds = self._parts.bounds(number)
             tables = score_batches(self._scorer, self._rows, *bounds, self._job.batch_size)
             self._parts.write_all(number, tables, lambda _: None)
-        return batch
+        rate = self._scorer.false_alarm_rate or np.nan
+        return {**batch, "rate": np.full(len(batch["item"]), rate)}
 
 
-def score_parts(job: Job, parts: Parts, workers: int, address: str | None) -> None:
-    """Score all missing parts with Ray; `address` None: on this machine."""
+def score_parts(job: Job, parts: Parts, workers: int, address: str | None) -> float | None:
+    """Score all missing parts with Ray; return the model's false alarm rate, if known.
+
+    `address` None: on this machine.
+    """
     import keras
 
     if isinstance(job.model, keras.Model):
         raise ValueError("Workers of Ray load the model themselves: pass a path or an address.")
     missing = parts.missing()
     if not missing:
-        return
+        return None
+    rate = np.nan
     with _connected(workers, address) as ray, progress(parts) as bar:
         tasks = ray.data.from_items(missing, override_num_blocks=len(missing))
         done = tasks.map_batches(
@@ -50,6 +58,8 @@ def score_parts(job: Job, parts: Parts, workers: int, address: str | None) -> No
         for row in done.iter_rows():
             begin, end = parts.bounds(int(row["item"]))
             bar.update(end - begin)
+            rate = row["rate"]
+    return None if np.isnan(rate) else float(rate)
 
 
 @contextlib.contextmanager

@@ -48,6 +48,7 @@ class Scorer:
         dtype: of the inputs: numbers, or strings for a model of text.
         pixel_range: the values of black and white pixels; None: no images, or not known.
         score_files: contents of image files to outputs, for models that decode files themselves.
+        false_alarm_rate: of the verdict; None: no verdict, or not known.
     """
 
     score: Callable[[np.ndarray], Outputs]
@@ -56,6 +57,7 @@ class Scorer:
     pixel_range: PixelRange
     score_files: Callable[[Sequence[bytes]], Outputs] | None = None
     dtype: tf.DType = tf.float32
+    false_alarm_rate: float | None = None
 
 
 def open_scorer(
@@ -105,7 +107,9 @@ def _from_saved_model(version: Path) -> Scorer:
     shape = tuple(metadata["input_shape"])
     dtype = function.structured_input_signature[1]["inputs"].dtype
     names = metadata["class_names"]
-    return Scorer(score, names, shape, pixel_range and tuple(pixel_range), dtype=dtype)
+    pixel_range = pixel_range and tuple(pixel_range)
+    rate = _false_alarm_rate(metadata.get("detector"))
+    return Scorer(score, names, shape, pixel_range, dtype=dtype, false_alarm_rate=rate)
 
 
 def _from_run(run: Path, data_dir: str | None) -> Scorer:
@@ -152,7 +156,8 @@ def _in_process(
     def score(x: np.ndarray) -> Outputs:
         return _to_numpy(function(tf.constant(x)))
 
-    return Scorer(score, list(names), shape, pixel_range, dtype=dtype)
+    rate = _false_alarm_rate(calibration.detector)
+    return Scorer(score, list(names), shape, pixel_range, dtype=dtype, false_alarm_rate=rate)
 
 
 def _from_endpoint(address: str) -> Scorer:
@@ -173,6 +178,10 @@ def _from_endpoint(address: str) -> Scorer:
         lambda files: client.call(f"{SIGNATURE}_bytes", image_bytes=bytes_array(list(files))),
         tf.as_dtype(signature.inputs["inputs"][0]),
     )
+
+
+def _false_alarm_rate(detector: dict[str, Any] | None) -> float | None:
+    return None if detector is None else detector.get("false_alarm_rate")
 
 
 def _to_numpy(outputs: dict[str, tf.Tensor]) -> Outputs:

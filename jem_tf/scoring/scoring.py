@@ -140,15 +140,15 @@ def score(
         if engine == "ray":
             from jem_tf.scoring.ray_engine import score_parts
 
-            score_parts(job, parts, workers, address)
+            rate = score_parts(job, parts, workers, address)
         else:
-            _score_here(job, rows, parts)
+            rate = _score_here(job, rows, parts)
     except KeyboardInterrupt:
         raise KeyboardInterrupt("Stopped. The same command continues where it was.") from None
     seconds = time.monotonic() - begin
     findings = Findings()
     parts.finish(findings.add)
-    page = write_report(parts.out, findings, rows) if report else None
+    page = write_report(parts.out, findings, rows, rate) if report else None
     flagged = findings.flagged if findings.judged else None
     counts = findings.rows, findings.errors, flagged
     return Summary(parts.out, *counts, left, seconds, page)
@@ -173,19 +173,20 @@ def _complete_columns(
     return label, columns or source.columns
 
 
-def _score_here(job: Job, rows: Any, parts: Any) -> None:
-    """Score all missing parts in this process."""
+def _score_here(job: Job, rows: Any, parts: Any) -> float | None:
+    """Score all missing parts in this process; return the model's false alarm rate, if known."""
     from jem_tf.scoring.batches import score_batches
 
     missing = parts.missing()
     if not missing:
-        return
+        return None
     scorer = job.open_scorer()
     with progress(parts) as bar:
         for first, last in _spans(missing):
             start, stop = parts.bounds(first)[0], parts.bounds(last)[1]
             tables = score_batches(scorer, rows, start, stop, job.batch_size)
             parts.write_all(first, tables, bar.update)
+    return scorer.false_alarm_rate
 
 
 def progress(parts: Any) -> Any:

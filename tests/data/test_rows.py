@@ -121,6 +121,32 @@ def test_a_record_that_is_not_like_the_others_is_an_error_of_its_row(tmp_path):
         assert batch.x[row].tolist() == [0, 1, 2]
 
 
+def test_several_folders_and_files_are_image_files(tmp_path):
+    for name in ("a/1.png", "b/2.png", "c.png"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"")
+    files = [tmp_path / name for name in ("b", "c.png", "a")]
+    names = [str(tmp_path / name) for name in ("b/2.png", "c.png", "a/1.png")]
+    assert open_rows(files).paths == names
+    (tmp_path / "t.csv").write_text("a\n1\n")
+    for other in (tmp_path / "t.csv", tmp_path / "missing", "digits"):
+        with pytest.raises(ValueError, match=f"one at a time. Received: '{other}'"):
+            open_rows([tmp_path / "c.png", other])
+
+
+def test_rows_are_selected_in_one_pass(tmp_path, monkeypatch):
+    x = np.arange(2000.0).reshape(1000, 2)
+    np.savez(tmp_path / "a.npz", x=x)
+    rows, calls = open_rows(tmp_path / "a.npz"), []
+    read = type(rows).batches
+    monkeypatch.setattr(type(rows), "batches", lambda *a: calls.append(a) or read(*a))
+    numbers = [3, 4, 300, 999]
+    chosen = dict(rows.select(numbers))
+    assert list(chosen) == numbers and len(calls) == 1
+    np.testing.assert_array_equal(list(chosen.values()), x[numbers])
+    assert list(rows.select([])) == []
+
+
 def test_other_data_is_refused(tmp_path):
     (tmp_path / "a.xlsx").write_text("")
     with pytest.raises(ValueError, match=r"or the name of a data set. Received: .*xlsx"):

@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 import jem_tf
+from jem_tf.data.rows import ArrayRows
+from jem_tf.scoring import scorers
 from jem_tf.scoring.findings import LARGEST, ClassFindings, Findings
-from jem_tf.scoring.report import has_drifted
+from jem_tf.scoring.report import has_drifted, write_report
 
 
 @pytest.fixture
@@ -50,6 +52,18 @@ def test_a_model_without_a_detector_has_no_verdict(tmp_path):
     text = summary.report.read_text()
     assert summary.out_of_distribution is None
     assert "The model has no verdict" in text and "<td>yes</td>" not in text
+
+
+@pytest.mark.parametrize(("rate", "text"), [(0.001, "about 0.1 % are"), (None, " %) are out")])
+def test_the_expected_share_is_that_of_the_detector(tmp_path, rate, text):
+    findings = Findings()
+    findings.rows = findings.judged = 10
+    page = write_report(tmp_path / "a.csv", findings, ArrayRows(np.ones((10, 2))), rate).read_text()
+    assert text in page and ("expected" in page) == (rate is not None)
+
+
+def test_the_rate_of_a_model_is_known(exported):
+    assert scorers.open_scorer(exported / "images").false_alarm_rate == 0.05
 
 
 def test_a_missing_package_is_named_before_anything_is_scored(tmp_path, monkeypatch):
