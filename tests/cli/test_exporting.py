@@ -5,6 +5,8 @@ import json
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
+from ai_edge_litert.interpreter import Interpreter
 from PIL import Image
 
 import jem_tf
@@ -32,6 +34,22 @@ def test_an_export_says_what_it_was_trained_on_and_measured_with(version):
         assert set(scores) == {"fused", "gradient_norm", "log_density", "max_probability"}
         assert all(0 <= value <= 1 for value in scores.values())
     assert not (version / "assets.extra" / "examples.json").exists()
+
+
+@pytest.mark.slow
+def test_an_export_for_litert_gives_the_answers_of_the_saved_model(trained, tmp_path):
+    out = tmp_path / "m"
+    flags = ["--sample-steps", "1", "--refine-steps", "1", "--tflite"]
+    assert main(["export", str(trained), "--out", str(out), *flags]) == 0
+    interpreter = Interpreter(str(out / "1" / "assets.extra" / "model.tflite"))
+    served = tf.saved_model.load(str(out / "1")).signatures
+    x = np.random.default_rng(0).uniform(-1, 1, (3, 4, 4, 1)).astype(np.float32)
+    names = {"serving_default": "probabilities", "logits": "logits", "energy": "energy"}
+    assert set(interpreter.get_signature_list()) == set(names)
+    for name, output in names.items():
+        answers = interpreter.get_signature_runner(name)(inputs=x)[output]
+        expected = served[name](inputs=tf.constant(x))[output]
+        np.testing.assert_allclose(answers, expected, rtol=1e-3, atol=1e-4)
 
 
 def test_calibration_photos_are_read_as_the_model_expects_them(run, tmp_path):

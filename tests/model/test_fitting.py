@@ -176,6 +176,15 @@ def test_a_density_below_that_of_noise_is_reported(make_model, blobs):
     assert fitting.unlearned_density(model, x) is None
 
 
+def test_one_epoch_of_training_warns_that_the_density_is_not_learned(make_model):
+    """Most rows are near 0, and few say how wide the range of noise is."""
+    rng = np.random.default_rng(0)
+    x = np.concatenate([rng.normal(0, 0.2, (240, 16)), 2 * np.eye(16), -2 * np.eye(16)])
+    model = make_model(16, optimizer=keras.optimizers.Adam(1e-4), activation="relu")
+    with pytest.warns(UserWarning, match=r"density has not been learned yet.*\(AUROC 0\.[0-3]"):
+        model.fit(x, np.arange(len(x)) % 3, batch_size=68, verbose=0)
+
+
 def test_evaluate_works_before_training(make_model, blobs):
     logs = make_model().evaluate(*blobs, batch_size=100, verbose=0, return_dict=True)
     assert np.isfinite(logs["classification_loss"])
