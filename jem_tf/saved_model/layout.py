@@ -13,6 +13,7 @@ the rest of the package.
 """
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +26,16 @@ WARMUP = f"{ASSETS}/tf_serving_warmup_requests"
 MAX_VERSION = 2**63 - 1  # TF Serving keeps versions as int64
 
 
+def version_names(names: Iterable[str]) -> dict[int, str]:
+    """Those of the `names` of directories that are versions, by number."""
+    numbers = {int(name): name for name in names if name.isascii() and name.isdigit()}
+    return {number: name for number, name in numbers.items() if number <= MAX_VERSION}
+
+
 def versions(directory: Path) -> dict[int, Path]:
     """The version directories below `directory`, by number; `OSError` if it cannot be read."""
-    paths = [p for p in directory.iterdir() if p.name.isascii() and p.name.isdigit() and p.is_dir()]
-    return {int(path.name): path for path in paths if int(path.name) <= MAX_VERSION}
+    names = version_names(path.name for path in directory.iterdir() if path.is_dir())
+    return {number: directory / name for number, name in names.items()}
 
 
 def next_version(directory: Path) -> Path:
@@ -47,15 +54,18 @@ def newest(directory: Path) -> Path:
     return candidates[max(complete)]
 
 
-def read_json(file: Path) -> dict[str, Any]:
-    """The JSON object in `file`; empty if there is no such file, or it holds something else."""
+def json_object(content: str | bytes) -> dict[str, Any]:
+    """The JSON object in the `content` of a file; empty if it holds something else."""
     try:
-        content = json.loads(file.read_text())
-    except (OSError, ValueError):
+        value = json.loads(content)
+    except ValueError:
         return {}
-    return content if isinstance(content, dict) else {}
+    return value if isinstance(value, dict) else {}
 
 
 def read_metadata(version: Path) -> dict[str, Any]:
     """What the export at `version` says about itself; empty for SavedModels of other tools."""
-    return read_json(version / METADATA)
+    try:
+        return json_object((version / METADATA).read_bytes())
+    except OSError:
+        return {}

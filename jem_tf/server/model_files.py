@@ -4,7 +4,6 @@ Not here: the layout of a model directory (`layout.py` of `jem_tf.saved_model`).
 because `pathlib` would change `gs://bucket` to `gs:/bucket`.
 """
 
-import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -31,14 +30,9 @@ def versions(directory: str) -> dict[int, str]:
     Raise `OSError` if it cannot be read.
     """
     with _os_errors():
-        names = [name.rstrip("/") for name in tf.io.gfile.listdir(directory)]
-        numbers = [name for name in names if name.isascii() and name.isdigit()]
-        paths = {int(name): join(directory, name) for name in numbers}
-        return {
-            number: path
-            for number, path in paths.items()
-            if number <= layout.MAX_VERSION and tf.io.gfile.isdir(path)
-        }
+        names = layout.version_names(name.rstrip("/") for name in tf.io.gfile.listdir(directory))
+        paths = {number: join(directory, name) for number, name in names.items()}
+        return {number: path for number, path in paths.items() if tf.io.gfile.isdir(path)}
 
 
 def exists(path: str) -> bool:
@@ -55,10 +49,9 @@ def read_bytes(path: str) -> bytes:
 def read_json(path: str) -> dict[str, Any]:
     """Return the JSON object in a file; empty if there is none."""
     try:
-        content = json.loads(read_bytes(path))
-    except (OSError, ValueError):
+        return layout.json_object(read_bytes(path))
+    except OSError:
         return {}
-    return content if isinstance(content, dict) else {}
 
 
 @contextmanager
