@@ -150,6 +150,18 @@ def check_shape(shape: tuple[Any, ...], expected: tuple[Any, ...]) -> None:
         )
 
 
+def checked_rows(x: Any, shape: tuple[Any, ...] | None) -> Any:
+    """`x` with rows of `shape`; of batches `(x, y)` only x, checked as they are read. Tensors of a
+    graph are not checked."""
+    if not tf.executing_eagerly():
+        return x
+    if is_stream(x):
+        return (checked_rows(rows, shape) for rows, _ in batches_of(x, None, 1))
+    x = x if hasattr(x, "shape") else np.asarray(x)
+    check_shape(x.shape[1:], shape or x.shape[1:])
+    return x
+
+
 def look_ahead(x: Any, batches: int) -> tuple[Iterator[tuple[Any, Any]], Any]:
     """Return the first `batches` of the stream `x`, fewer if they are large, and `x` itself.
 

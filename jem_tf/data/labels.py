@@ -93,3 +93,17 @@ def check_weights(weights: Any) -> None:
             f"All {values.size} sample weights are 0: there is nothing to learn. Leave them out, "
             "or give a positive weight to the rows that count."
         )
+
+
+def class_indices(label: Any, n: int, classes: int, name: str = "label") -> np.ndarray:
+    """`label`, one class or one for each of `n` rows, as `[n]`; raise `ValueError` if it is not."""
+    labels = np.asarray(label)
+    if labels.dtype.kind not in "iu" or labels.ndim > 1 or labels.shape not in ((), (n,)):
+        raise ValueError(
+            f"`{name}` must be one class or {n} of them, as integers. Received: {name}={label!r}"
+        )
+    if labels.min() < 0 or labels.max() >= classes:
+        raise ValueError(
+            f"`{name}` must be between 0 and {classes - 1}. Received: {name}={label!r}"
+        )
+    return np.broadcast_to(labels, (n,)).astype(np.int32)

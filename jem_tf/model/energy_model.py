@@ -17,6 +17,7 @@ from jem_tf._tf import cores, private
 from jem_tf._tf.state import State
 from jem_tf.checks import check_positive_integer
 from jem_tf.data import inputs
+from jem_tf.data.labels import class_indices
 from jem_tf.detection.detector import FUSED, Detector
 from jem_tf.model import detecting
 from jem_tf.model.backbone import call_allowing_empty, check_backbone, check_output_shape
@@ -138,7 +139,11 @@ class EnergyModel(private.TrainableModel):
             logits = self.logits(x)
             return maths.energy(logits) if labels is None else maths.joint_energy(logits, labels)
 
-        labels = y if y is None or not tf.executing_eagerly() else self._labels(y, len(x), "y")
+        labels = (
+            y
+            if y is None or not tf.executing_eagerly()
+            else class_indices(y, len(x), self.num_classes, "y")
+        )
         return self._batched("energy", run, self._rows(x), batch_size, labels)
 
     def ood_score(self, x: Any, kind: str | None = None, batch_size: int = BATCH_SIZE) -> Any:
@@ -247,7 +252,7 @@ class EnergyModel(private.TrainableModel):
             x = self.start.draw(tf.shape(rows)[0], start_seed, labels)
             return self.run_chains(x, chain_seed, labels, steps)[0]
 
-        labels = None if label is None else self._labels(label, n)
+        labels = None if label is None else class_indices(label, n, self.num_classes)
         seed = random.randint(0, 2**31 - 1) if seed is None else seed
         return self._batched(f"sample_{steps}", run, np.empty(n), batch_size, labels, seed)
 
@@ -282,35 +287,12 @@ class EnergyModel(private.TrainableModel):
 
     def _rows(self, x: Any) -> Any:
         """`x`, encoded and checked; of batches `(x, y)` only x."""
-        return self._checked(self.encode(x), self.example_shape if self.built else None)
+        return inputs.checked_rows(self.encode(x), self.example_shape if self.built else None)
 
     def _detector_rows(self, x: Any) -> Any:
         """`x` as the detector reads it, checked; of batches `(x, y)` only x."""
         shape = self.raw_shape if self.detector.reads_encoder else self.example_shape
-        return self._checked(self.detector_inputs(x), shape)
-
-    def _checked(self, x: Any, shape: tuple[int, ...] | None) -> Any:
-        if not tf.executing_eagerly():
-            return x
-        if inputs.is_stream(x):
-            batches = inputs.batches_of(x, None, BATCH_SIZE)
-            return (self._checked(rows, shape) for rows, _ in batches)
-        x = x if hasattr(x, "shape") else np.asarray(x)
-        inputs.check_shape(x.shape[1:], shape or x.shape[1:])
-        return x
-
-    def _labels(self, label: Any, n: int, name: str = "label") -> np.ndarray:
-        labels = np.asarray(label)
-        if labels.dtype.kind not in "iu" or labels.ndim > 1 or labels.shape not in ((), (n,)):
-            raise ValueError(
-                f"`{name}` must be one class or {n} of them, as integers. "
-                f"Received: {name}={label!r}"
-            )
-        if labels.min() < 0 or labels.max() >= self.num_classes:
-            raise ValueError(
-                f"`{name}` must be between 0 and {self.num_classes - 1}. Received: {name}={label!r}"
-            )
-        return np.broadcast_to(labels, (n,)).astype(np.int32)
+        return inputs.checked_rows(self.detector_inputs(x), shape)
 
 
 def _eager_array(values: tf.Tensor) -> Any:
