@@ -13,6 +13,7 @@ import jem_tf
 from jem_tf._tf import cores
 
 
+@pytest.mark.slow
 def test_each_operation_has_one_core_and_each_core_a_share():
     """In a process of its own: threads cannot be changed once TensorFlow has started."""
     code = """

@@ -84,7 +84,7 @@ def uninterrupted(train):
 @pytest.mark.parametrize(
     ("kind", "stop", "number"),
     [
-        ("jem", 1, None),
+        pytest.param("jem", 1, None, marks=pytest.mark.slow),
         ("jem", 7, None),
         pytest.param("jem", 17, None, marks=pytest.mark.slow),
         pytest.param("jem", 6, signal.SIGTERM, marks=pytest.mark.slow),

@@ -35,6 +35,7 @@ def classifier(small, tmp_path_factory):
     return file
 
 
+@pytest.mark.slow
 def test_a_run_begins_with_a_classifier_and_can_be_repeated(classifier, small, tmp_path, capsys):
     out = tmp_path / "run"
     assert main(["train", small, "--from", str(classifier), *QUICK, "--out", str(out)]) == 0

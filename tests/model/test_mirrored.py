@@ -57,6 +57,7 @@ def test_two_replicas_make_the_update_of_one_device(mirrored, make_model, blobs)
     np.testing.assert_allclose(chains, expected, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_replicas_have_their_own_chains_noise_and_files(mirrored, make_model, fit_once, tmp_path):
     with mirrored.scope():
         model = make_model(buffer=jem_tf.ReplayBuffer(60), sampler=jem_tf.SGLD(2, 0.01))

@@ -33,6 +33,7 @@ def test_mixed_precision_trains_and_answers_in_float32(policy, make_with_policy,
     assert model.stored_chains().dtype == np.float32
 
 
+@pytest.mark.slow
 def test_float16_updates_are_unscaled(make_with_policy, blobs):
     """The scale of the loss must not change the update: SGD moves the weights as in float32."""
     changes = []

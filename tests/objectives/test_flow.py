@@ -40,6 +40,7 @@ def test_the_density_is_that_of_finite_differences(flow):
     np.testing.assert_allclose(flow.log_density(x), expected, atol=0.02)
 
 
+@pytest.mark.slow
 def test_samples_have_the_shape_of_the_data():
     flow = Flow(couplings=2, width=4, steps=1)
     flow.adapt(np.random.default_rng(0).normal(size=(20, 3, 2)).astype(np.float32))

@@ -92,6 +92,7 @@ def test_errors_quote_unknown_objectives():
         objectives.get(3)
 
 
+@pytest.mark.slow
 def test_the_example_in_contributing_runs_and_learns_small_energies():
     text = (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text()
     (code,) = re.findall(r"```python\n(.*?)```", text, re.S)

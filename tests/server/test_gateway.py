@@ -176,6 +176,7 @@ def test_a_request_whose_client_disconnects_is_not_forwarded(gateway, plain):
     assert failed_requests() == before
 
 
+@pytest.mark.slow
 def test_sigterm_lets_requests_finish(plain):
     """`jem-tf gateway` as a process: a request in progress is answered after the signal."""
     options, (port, rest_port) = plain.server.options, free_ports(2)

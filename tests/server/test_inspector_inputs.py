@@ -137,7 +137,7 @@ def test_a_late_answer_of_another_model_is_dropped(page):
         page.click("noise")
         page.select_model("table")
         page.wait(lambda: not page.is_pending())
-        assert page.text("verdict") == "Draw something or choose an example."
+        assert page.text("verdict") == "Type an input or choose an example."
         assert not page.find("answer").is_displayed() and not page.find("problem").is_displayed()
     finally:
         page.set_latency(0)

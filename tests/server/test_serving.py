@@ -52,6 +52,7 @@ def start_process(rules):
         process.kill()
 
 
+@pytest.mark.slow
 def test_a_killed_server_restarts_and_sigterm_lets_requests_finish(start_process):
     ports = free_ports(2)
     start_process(ports).send_signal(signal.SIGKILL)

@@ -102,6 +102,7 @@ def test_workers_with_other_settings_stop(small, tmp_path):
         assert "Worker 1 has other settings than the first: seed was 0 and is 1" in error
 
 
+@pytest.mark.slow
 def test_an_unreachable_worker_ends_the_command(small, tmp_path, monkeypatch, capfd):
     """The supervised process ends with code 2, which is final."""
     addresses = [f"127.0.0.1:{port}" for port in free_ports(2)]

@@ -50,6 +50,7 @@ def rows():
     return x.astype(np.float32), (side > 0).astype(np.int64)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("norm", ["linf", "l2"])
 def test_rows_must_withstand_all_three_attacks(name, norm, rows):

@@ -38,6 +38,7 @@ def test_white_box_attacks_reach_the_worst_case_of_a_linear_classifier(kind, dua
     assert curve.epsilons == [0.0, *sizes] and curve.rows == 64
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "dual", "tolerance"),
     [("linf", 1, 0.1), ("l2", 2, 0.1), ("apgd_linf", 1, 0.021), ("apgd_l2", 2, 0.021)],
