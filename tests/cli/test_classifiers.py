@@ -91,6 +91,7 @@ def test_a_saved_model_of_keras_2_is_a_classifier_to_begin_with(small, tmp_path,
     assert "no Keras model" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_classifier_is_exported_without_a_run(classifier, small, tmp_path, capsys):
     out = tmp_path / "models" / "mine"
     assert main(["export", str(classifier), "--out", str(out)]) == 2

@@ -63,6 +63,7 @@ def test_a_run_is_resumed_with_its_own_settings_only(run, capsys):
     assert epochs_in_log(run) == ["0", "1", "2"]
 
 
+@pytest.mark.slow
 def test_a_run_is_repeated_by_its_recipe_file(run, tmp_path):
     again = tmp_path / "again"
     flags = ["--recipe", str(run / "recipe.toml"), "--out", str(again)]

@@ -108,6 +108,7 @@ def test_the_detector_reads_the_layers_of_the_encoder(trained, rows):
             method(vectors)
 
 
+@pytest.mark.slow
 def test_an_export_takes_images_and_their_files(trained, rows, tmp_path):
     x, y = rows
     path = jem_tf.export(

@@ -83,6 +83,7 @@ def test_batch_norm_learns_from_data_and_not_from_samples(blobs):
     np.testing.assert_allclose(norm.moving_mean, expected, rtol=0.01, atol=0.01)
 
 
+@pytest.mark.slow
 def test_batch_norm_and_dropout_train(blobs):
     model = jem_tf.JEM(batch_norm_and_dropout(), sampler=jem_tf.SGLD(5))
     compile_for_tests(model)

@@ -125,7 +125,10 @@ def test_everything_works_by_keyboard(page):
     assert page.find("status").is_displayed()
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(375, "light"), (1280, "dark"), (1280, "light")])
+@pytest.mark.parametrize(
+    ("width", "scheme"),
+    [(375, "light"), (1280, "dark"), pytest.param(1280, "light", marks=pytest.mark.slow)],
+)
 def test_accessible_on_phones_and_desktops(page, width, scheme):
     axe = Path(axe_core_python.__file__).parent / "axe.min.js"
     features = [{"name": "prefers-color-scheme", "value": scheme}]
