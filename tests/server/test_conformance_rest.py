@@ -127,7 +127,7 @@ ACCEPTED = {
         {"signature_name": "double", "inputs": [2**53 + 1]},
         {"outputs": [2.0**54]},
     ),
-    "json_tensor.cc parses with kParseStopWhenDoneFlag": (
+    "util/json_tensor.cc, ParseJson; in 2.20, not in older versions": (
         b'{"signature_name": "double", "inputs": [1.0]} and more',
         {"outputs": [2.0]},
     ),
@@ -213,7 +213,7 @@ REST_ERRORS = {
     "model_servers/http_rest_api_handler.cc, GetInfoMap": [
         ({"signature_name": "no", "instances": [[1.0, 1.0]]}, '"no" not found in signature def'),
     ],
-    "the kernels of the graph": [
+    "servables/tensorflow/predict_util.cc, RunPredict: the error of the graph": [
         ({"instances": [[1.0, 1.0, 1.0]]}, ""),
         ({"instances": [1.0, 1.0]}, ""),
         ({"signature_name": "picky", "instances": [-1.0]}, "assertion failed: [x is negative]"),
@@ -232,6 +232,7 @@ def test_rest_refuses(source, body, text, served):
 
 @pytest.mark.parametrize("body", [{}, {"examples": 1}, {"examples": []}, {"examples": [1]}])
 def test_rest_refuses_wrong_examples(body, served):
+    """util/json_tensor.cc, FillClassifyRegressRequestFromJson."""
     response = post(served, {"signature_name": "classify", **body}, ":classify")
     assert response.status_code == 400 and response.json()["error"]
 
