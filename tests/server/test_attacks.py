@@ -19,6 +19,7 @@ import httpx
 import numpy as np
 import psutil
 import pytest
+from image_files import png
 
 from jem_tf_cli import main
 
@@ -195,3 +196,10 @@ def test_work_ends_after_the_deadline(target):
     assert set(results) <= {"DEADLINE_EXCEEDED", "OK"}
     time.sleep(3.0)
     assert psutil.Process(target.process.pid).cpu_percent(1.0) < 20.0
+
+
+def test_the_largest_images_that_are_accepted(target):
+    """Four files of 4096 x 4096 pixels in a request, 2 kB each."""
+    files = np.array([png(4096, 4096)] * 4, object)
+    request = predict_request("serving_default_bytes", "small", image_bytes=files)
+    assert set(target.withstand(lambda: target.call(request))) <= {"OK", "RESOURCE_EXHAUSTED"}
