@@ -6,14 +6,16 @@
       --settings "20 steps: steps=20" "5 steps: steps=5" --seeds 0 1 2
     python benchmarks/compare.py fashion_mnist --data-dir DIR --rates --objectives joint \\
       --settings "20 steps: steps=20" "5 steps: steps=5"
+    python benchmarks/compare.py digits --rates --objectives cross_entropy joint hdge
+    python benchmarks/compare.py digits --epochs 30 --objectives hdge --settings \\
+      "conditional: objective_options.classifies=false, objective_options.temperature=0.1"
 
 Each run is a directory below --out with a `result.json`. Runs that exist with the same settings are
 not repeated, so that an interrupted comparison continues. Prints the tables of
-docs/results/objectives.md.
+docs/results/objectives.md; `paper_tables.py` reads the directories.
 """
 
 import argparse
-import ast
 import dataclasses
 import itertools
 import json
@@ -30,12 +32,11 @@ import numpy as np
 
 from jem_tf import data, objectives
 from jem_tf.callbacks import DivergenceGuard
-from jem_tf.checks import check_known
 from jem_tf.data import ood_sets
 from jem_tf.detection import calibration
 from jem_tf.evaluation.measures import robustness
 from jem_tf.evaluation.measures.detection import detection
-from jem_tf.training import recipes
+from jem_tf.training import recipe_files, recipes
 
 SCORES = {"gradient_norm": "gradient norm", "log_density": "log p(x)", "max_probability": "max p"}
 PGD_SIZES = (4, 12, 26)  # gray levels of 255
@@ -99,19 +100,19 @@ def run(
 
 
 def print_rates(
-    rows: data.Dataset, settings: dict[str, recipes.Recipe], objective: str, rounds: int = 7
+    rows: data.Dataset, settings: dict[str, recipes.Recipe], names: list[str], rounds: int = 7
 ) -> None:
-    """Print images per second; settings take turns, so that noise affects all of them."""
+    """Print images per second; all take turns, so that noise affects all of them."""
     x, y = rows.arrays("train", 1024)
     models: dict[str, Any] = {}
-    rates: dict[str, list[float]] = {name: [] for name in settings}
-    for name, recipe in settings.items():
-        models[name] = recipe.model(rows, 0, objective)
-        models[name].compile(recipe.optimizer(1), metrics=["accuracy"])
+    for objective, (name, recipe) in itertools.product(names, settings.items()):
+        model = recipe.model(rows, 0, objective)
+        model.compile(recipe.optimizer(1, objective), metrics=["accuracy"])
+        models[f"{objective} {name}".strip()] = model, recipe.batch_size
+    rates: dict[str, list[float]] = {name: [] for name in models}
     for turn in range(rounds + 1):
-        for name, model in models.items():
+        for name, (model, batch_size) in models.items():
             clock = Clock(None)
-            batch_size = settings[name].batch_size
             model.fit(x, y, batch_size=batch_size, verbose=0, callbacks=[clock])
             if turn:  # the first turn traces
                 rates[name].append(clock.steps * batch_size / clock.elapsed)
@@ -146,17 +147,14 @@ def measure(model: Any, rows: data.Dataset, ood_inputs: dict[str, np.ndarray]) -
         "ece": calibration.reliability(*calibration.confidence_of(logits, y)).ece,
         "auroc": aurocs,
         "pgd": curve.accuracy[1:],
+        "robustness": {"": [dataclasses.asdict(curve)]},  # as in metrics.json
     }
 
 
 def parse_setting(text: str, recipe: recipes.Recipe) -> tuple[str, recipes.Recipe]:
     """Return the name and the changed recipe of a setting such as "fast: steps=5, clip=0.1"."""
     name, _, changes = text.partition(":")
-    pairs = [part.split("=", 1) for part in changes.split(",") if part.strip()]
-    values = {key.strip(): ast.literal_eval(value.strip()) for key, value in pairs}
-    for key in values:
-        check_known("field of a recipe", key, vars(recipe))
-    return name.strip(), dataclasses.replace(recipe, **values)
+    return name.strip(), recipe_files.change(recipe, filter(str.strip, changes.split(",")))
 
 
 def table(results: dict[str, list[dict[str, Any]]]) -> str:
@@ -200,7 +198,9 @@ def parse_arguments() -> argparse.Namespace:
     length.add_argument("--rates", action="store_true", help="only images per second")
     names = list(objectives.OBJECTIVES)
     parser.add_argument("--objectives", nargs="+", choices=names, default=names)
-    parser.add_argument("--settings", nargs="+", default=[""], help="NAME: FIELD=VALUE, ...")
+    parser.add_argument(
+        "--settings", nargs="+", default=[""], help="NAME: FIELD=VALUE, ..., as --set of train"
+    )
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     parser.add_argument("--ood", nargs="+")
     parser.add_argument(
@@ -223,7 +223,7 @@ def main() -> None:
         recipe = dataclasses.replace(recipe, epochs=arguments.epochs)
     settings = dict(parse_setting(text, recipe) for text in arguments.settings)
     if arguments.rates:
-        return print_rates(rows, settings, arguments.objectives[0])
+        return print_rates(rows, settings, arguments.objectives)
     ood_inputs = {
         name: ood_sets.load(name, rows, 2000, 0, arguments.data_dir, resize=True)
         for name in arguments.ood or ood_sets.companions(rows)
@@ -236,7 +236,13 @@ def main() -> None:
         both = f"{objective} {name}".strip()
         label = both if len(arguments.objectives) > 1 else name or objective
         out = arguments.out / f"{rows.name}-{length}-{seed}-{both}".replace(" ", "-")
-        key = {"recipe": dataclasses.asdict(changed), "split": arguments.split}
+        key = {
+            "data": rows.name,
+            "objective": objective,
+            "seed": seed,
+            "seconds": arguments.seconds,
+        }
+        key |= {"recipe": dataclasses.asdict(changed), "split": arguments.split}
         key = json.loads(json.dumps({**key, "ood": list(ood_inputs)}))
         file = out / "result.json"
         if not file.is_file() or json.loads(file.read_text()).get("settings") != key:

@@ -42,6 +42,12 @@ def check_not_negative(**values: Any) -> None:
             raise ValueError(f"`{name}` must not be negative. Received: {name}={value!r}")
 
 
+def check_probability(name: str, value: Any) -> None:
+    """Raise `ValueError` unless `value` is between 0 and 1."""
+    if not 0.0 <= value <= 1.0:
+        raise ValueError(f"`{name}` must be between 0 and 1. Received: {name}={value!r}")
+
+
 def are_probabilities(values: np.ndarray) -> bool:
     """Whether all rows are probabilities, or their logarithms."""
     total = np.exp(values) if (values <= 0).all() else values

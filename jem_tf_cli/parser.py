@@ -85,8 +85,8 @@ def _add_train(commands: Commands) -> None:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="change a field of the recipe, such as temperature=0.01 or backbone_options.width=64; "
-        "may be repeated",
+        help="change a field of the recipe, such as temperature=0.01, backbone_options.width=64 or "
+        "objective_options.weight=0.5; may be repeated",
     )
     parser.add_argument(
         "--from",

@@ -39,7 +39,7 @@ class EnergyModel(private.TrainableModel):
         self,
         backbone: keras.Model,
         sampler: Sampler,
-        start: ChainStart,
+        start: ChainStart | None,
         detector: Detector,
         encoder: keras.Model | None = None,
         **kwargs: Any,
@@ -52,7 +52,8 @@ class EnergyModel(private.TrainableModel):
         self.sampler = sampler
         self.input_range = InputRange(name="input_range")
         self.start = start
-        self.start.input_range = self.input_range
+        if start is not None:
+            start.input_range = self.input_range
         self.progress = State(fixed_shapes=True, name="progress")
         self.progress.assign(step=np.int64(0), step_size=np.float32(self.sampler.default_step_size))
         self.detector = detector
@@ -244,12 +245,13 @@ class EnergyModel(private.TrainableModel):
         """
         check_positive_integer("steps", steps)
         check_positive_integer("n", n)
-        if not self.input_range.adapted:
+        start = self.start
+        if start is None or not self.input_range.adapted:
             raise ValueError("`sample` needs the range of the data: call `fit` or `adapt` first.")
 
         def run(rows: tf.Tensor, labels: tf.Tensor | None, seed: tf.Tensor) -> tf.Tensor:
             start_seed, chain_seed = tf.unstack(tf.random.split(seed, 2))
-            x = self.start.draw(tf.shape(rows)[0], start_seed, labels)
+            x = start.draw(tf.shape(rows)[0], start_seed, labels)
             return self.run_chains(x, chain_seed, labels, steps)[0]
 
         labels = None if label is None else class_indices(label, n, self.num_classes)

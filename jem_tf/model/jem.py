@@ -26,7 +26,7 @@ from jem_tf.model.encoding import encode_fit
 from jem_tf.model.energy_model import EnergyModel
 from jem_tf.model.health import Health
 from jem_tf.objectives import Batch, Objective
-from jem_tf.sampling import SGLD, ChainStart, ReplayBuffer, Sampler, Uniform
+from jem_tf.sampling import SGLD, ChainStart, ReplayBuffer, Sampler, Uniform, default_start
 
 
 @keras.saving.register_keras_serializable("jem_tf")
@@ -50,7 +50,8 @@ class JEM(EnergyModel):
             classification term only, which costs a second forward pass over the data.
         sampler: `SGLD` or `MALA`.
         buffer: the `ReplayBuffer` of persistent chains.
-        start: where chains start, `Uniform` or `GaussianMixture`.
+        start: where chains start, `Uniform` or `GaussianMixture`. None: vectors near the data of
+            each class, images uniformly.
         objective: what is learned: "joint" (the paper's), or another of `jem_tf.objectives`, by
             name or as an object.
         input_noise: standard deviation of the noise added to training data, in units of half
@@ -88,8 +89,9 @@ class JEM(EnergyModel):
         objective = objectives.get(objective)
         if sampler is None:  # without chains, the density that is learned is exp(f)
             sampler = SGLD() if objective.uses_chains else SGLD(temperature=1.0)
-        start, detector = start or Uniform(), detector or Detector()
-        super().__init__(backbone, sampler, start, detector, encoder, **kwargs)
+        if start is None and not objective.uses_chains:
+            start = Uniform()
+        super().__init__(backbone, sampler, start, detector or Detector(), encoder, **kwargs)
         self.objective = objective
         by_class = self.objective.by_class
         self.buffer = ReplayBuffer(per_class=by_class) if buffer is None else buffer
@@ -123,6 +125,9 @@ class JEM(EnergyModel):
 
     def build(self, input_shape: Any) -> None:
         super().build(input_shape)
+        if self.start is None:
+            self.start = default_start(self.example_shape, self.num_classes)
+            self.start.input_range = self.input_range
         self.one_pass = self.augmentation is None and not depends_on_training(self.backbone)
 
     def train_step(self, data: Any) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from jem_tf.sampling.input_range import InputRange
 from jem_tf.sampling.mala import MALA
 from jem_tf.sampling.replay import ReplayBuffer
 from jem_tf.sampling.sgld import SGLD
-from jem_tf.sampling.starts import ChainStart, GaussianMixture, Uniform
+from jem_tf.sampling.starts import ChainStart, GaussianMixture, Uniform, default_start
 
 __all__ = [
     "MALA",
@@ -16,4 +16,5 @@ __all__ = [
     "ReplayBuffer",
     "Sampler",
     "Uniform",
+    "default_start",
 ]

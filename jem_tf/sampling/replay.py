@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from jem_tf._tf.randomness import fold_in
 from jem_tf._tf.state import CHUNK, State
-from jem_tf.checks import check_positive_integer
+from jem_tf.checks import check_positive_integer, check_probability
 from jem_tf.sampling.starts import ChainStart
 
 MAX_AUTO_CAPACITY = 10_000  # the paper's
@@ -58,11 +58,7 @@ class ReplayBuffer(State):
         super().__init__(**kwargs)
         if capacity is not None:
             check_positive_integer("capacity", capacity, "None or a positive integer")
-        if not 0.0 <= reinit_probability <= 1.0:
-            raise ValueError(
-                "`reinit_probability` must be between 0 and 1. "
-                f"Received: reinit_probability={reinit_probability!r}"
-            )
+        check_probability("reinit_probability", reinit_probability)
         self.capacity = capacity
         self.reinit_probability = float(reinit_probability)
         self.per_class = bool(per_class)

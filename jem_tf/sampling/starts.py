@@ -12,8 +12,10 @@ import tensorflow as tf
 
 from jem_tf._tf.randomness import fold_in, normal, uniform
 from jem_tf._tf.state import State
-from jem_tf.checks import check_not_negative, check_positive_integer
+from jem_tf.checks import check_not_negative, check_positive_integer, check_probability
 from jem_tf.sampling.input_range import InputRange
+
+MAX_FACTOR_VALUES = 2**22  # of the covariances of a default start, 16 MB
 
 
 class ChainStart(State):
@@ -42,6 +44,18 @@ class ChainStart(State):
         return arrays
 
 
+def default_start(shape: tuple[int, ...], classes: int) -> ChainStart:
+    """Where chains of inputs of `shape` start by default: images uniformly, as in the paper, and
+    vectors near the data of each class, from where chains reach all classes in their shares."""
+    if len(shape) != 1:
+        return Uniform()
+    return GaussianMixture(max(1, min(64, MAX_FACTOR_VALUES // (classes * shape[0]))))
+
+
+def _uniform_in(bounds: InputRange, n: tf.Tensor | int, seed: Any) -> tf.Tensor:
+    return bounds.low + (bounds.high - bounds.low) * uniform([n, *bounds.low.shape], seed)
+
+
 @keras.saving.register_keras_serializable("jem_tf")
 class Uniform(ChainStart):
     """Uniform over the range of the data, as in the paper: U(-1, 1) for images scaled to it.
@@ -54,8 +68,7 @@ class Uniform(ChainStart):
     """
 
     def draw(self, n: tf.Tensor | int, seed: Any, labels: tf.Tensor | None = None) -> tf.Tensor:
-        low, high = self.input_range.low, self.input_range.high
-        return low + (high - low) * uniform([n, *low.shape], seed)
+        return _uniform_in(self.input_range, n, seed)
 
 
 @keras.saving.register_keras_serializable("jem_tf")
@@ -70,13 +83,20 @@ class GaussianMixture(ChainStart):
     so large images stay cheap; inputs with at most `rank` values get the full covariance. Each
     value has at least the standard deviation `floor`, in half ranges of the data. With a `floor`
     above zero the density is positive everywhere, and `log_density` returns it.
+
+    A part of the points, `uniform_share`, is uniform over the range of the data instead. Images
+    need some: a density that is learned from starts near the data alone may be high for noise.
+    Chains of these points do not end in all classes alike.
     """
 
-    def __init__(self, rank: int = 64, floor: float = 0.0, **kwargs: Any):
+    def __init__(
+        self, rank: int = 64, floor: float = 0.0, uniform_share: float = 0.0, **kwargs: Any
+    ):
         super().__init__(**kwargs)
         check_positive_integer("rank", rank)
         check_not_negative(floor=floor)
-        self.rank, self.floor = int(rank), float(floor)
+        check_probability("uniform_share", uniform_share)
+        self.rank, self.floor, self.uniform_share = int(rank), float(floor), float(uniform_share)
 
     @property
     def adapted(self) -> bool:
@@ -119,18 +139,28 @@ class GaussianMixture(ChainStart):
         if labels is None:
             shares = tf.math.log(self["share"])[tf.newaxis]
             labels = tf.random.stateless_categorical(shares, n, seeds[0])[0]
-        mean, factor, residual = (
-            tf.gather(v, labels) for v in (self._flat_mean, self["factor"], self["residual"])
-        )
-        along = normal([n, tf.shape(factor)[1]], seeds[1])
+        mean, residual = (tf.gather(v, labels) for v in (self._flat_mean, self["residual"]))
+        classes, rank, size = self["factor"].shape
+        along = normal([n, rank], seeds[1])
         rest = normal(tf.shape(mean), seeds[2])
-        x = mean + tf.einsum("nr,nrd->nd", along, factor) + residual * rest
-        return tf.reshape(x, [n, *self["mean"].shape[1:]])
+        # One product for all classes: the factors of all rows would not fit into a cache.
+        chosen = tf.one_hot(labels, classes)[:, :, tf.newaxis] * along[:, tf.newaxis]
+        factor = tf.reshape(self["factor"], [classes * rank, size])
+        x = mean + tf.reshape(chosen, [n, classes * rank]) @ factor + residual * rest
+        x = tf.reshape(x, [n, *self["mean"].shape[1:]])
+        if self.uniform_share == 0:
+            return x
+        seeds = [fold_in(tf.convert_to_tensor(seed), purpose) for purpose in (3, 4)]
+        chosen = uniform([n, *[1] * (len(x.shape) - 1)], seeds[0]) < self.uniform_share
+        return tf.where(chosen, _uniform_in(self.input_range, n, seeds[1]), x)
 
     def log_density(self, x: tf.Tensor) -> tf.Tensor:
         """log q(x), normalised; `[n]`."""
-        if self.floor == 0:
-            raise ValueError("A GaussianMixture has a density with `floor` above 0. Received: 0")
+        if self.floor == 0 or self.uniform_share > 0:
+            raise ValueError(
+                "A GaussianMixture has a density with `floor` above 0 and `uniform_share` 0. "
+                f"Received: floor={self.floor}, uniform_share={self.uniform_share}"
+            )
         from tensorflow_probability import distributions
 
         components = distributions.MultivariateNormalDiagPlusLowRankCovariance(
@@ -147,4 +177,7 @@ class GaussianMixture(ChainStart):
         return super().convert_saved(arrays)
 
     def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "rank": self.rank, "floor": self.floor}
+        return {
+            **super().get_config(),
+            **{n: getattr(self, n) for n in ("rank", "floor", "uniform_share")},
+        }

@@ -55,6 +55,7 @@ class Recipe:
     reinit_probability: float = 0.05
     input_noise: float = 0.1
     generative_weight: float = 0.2
+    objective_options: dict[str, Any] = field(default_factory=dict)  # of one objective
     lag: float = 4.0
     energy_penalty: float = 0.0
     warmup: int | None = None  # steps in which the learning rate rises
@@ -112,7 +113,11 @@ class Recipe:
                 options["energy_penalty"] = self.energy_penalty
         if name == "igebm":  # the data of a run has labels
             options["conditional"] = True
-        return objectives.get(name, **options)
+        if name in objectives.OBJECTIVES:
+            accepted = inspect.signature(objectives.OBJECTIVES[name]).parameters
+            for option in self.objective_options:
+                check_known(f"option of {name}", option, [n for n in accepted if n != "kwargs"])
+        return objectives.get(name, **{**options, **self.objective_options})
 
     @property
     def augments_rows(self) -> bool | str:
@@ -179,7 +184,7 @@ RECIPES = {
         "convnet",
         temperature=0.001,
     ),
-    "tabular": Recipe("vectors: dense layers", "mlp", epochs=30),
+    "tabular": Recipe("vectors: dense layers", "mlp", epochs=30, start="mixture"),
 }
 
 

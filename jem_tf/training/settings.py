@@ -15,6 +15,7 @@ from jem_tf.objectives import OBJECTIVES
 from jem_tf.training.recipes import Recipe
 from jem_tf.version import VERSION
 
+ADDED_FIELDS: dict[str, Any] = {"objective_options": {}}  # since version 0.1, and their defaults
 REMOVED_FIELDS = {"reuse": 1, "sharpness": 0.0}  # of recipes up to version 0.1, and their defaults
 
 
@@ -100,14 +101,14 @@ class RunSettings:
 
 
 def upgrade_config(config: dict[str, Any]) -> dict[str, Any]:
-    """`config` without recipe fields that no longer exist, if they had their defaults. Samplers of
+    """`config` with today's recipe fields; removed ones must have had their defaults. Samplers of
     version 0.1 have no temperature, and a tuned size beside fixed noise; `SGLD` reads them too."""
     fields = config["recipe"].items()
     recipe = {name: value for name, value in fields if REMOVED_FIELDS.get(name, ...) != value}
     if "temperature" not in recipe:
         recipe["temperature"] = 1.0
         recipe["step_size"] = 1.0 if recipe["step_size"] == "auto" else recipe["step_size"]
-    return {**config, "recipe": recipe}
+    return {**config, "recipe": {**ADDED_FIELDS, **recipe}}
 
 
 def describe_changes(old: Any, new: Any, name: str = "") -> list[str]:

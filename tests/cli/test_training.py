@@ -77,9 +77,11 @@ def test_a_run_is_repeated_by_its_recipe_file(run, tmp_path):
 def test_a_field_of_the_recipe_is_set_or_the_error_suggests_one(small, tmp_path, capsys):
     out = tmp_path / "run"
     flags = ["--set", "epochs=1", "--set=backbone_options.width=4", "--objective", "hdge"]
+    flags += ["--set", "objective_options.classifies=false"]
     assert main(["train", small, *flags, "--out", str(out)]) == 0
     recipe = json.loads((out / "config.json").read_text())["recipe"]
     assert recipe["epochs"] == 1 and recipe["backbone_options"] == {"width": 4}
+    assert jem_tf.load(out).objective.classifies is False
     assert main(["train", small, "--set", "temprature=1"]) == 2
     assert "Did you mean 'temperature'" in capsys.readouterr().err
 

@@ -11,6 +11,7 @@ PYTHON_PAGES = [
     ROOT / "CONTRIBUTING.md",
     *sorted((DOCS / "tutorials").glob("*.md")),
     *sorted((DOCS / "how-to").glob("*.md")),
+    *sorted((DOCS / "explanations" / "family").glob("*.md")),
 ]
 ALL_PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
 _BLOCK = re.compile(

@@ -7,6 +7,7 @@ import tensorflow as tf
 from scipy.stats import multivariate_normal
 
 from jem_tf import GaussianMixture, Uniform
+from jem_tf.sampling import default_start
 
 SEED = tf.constant([3, 5])
 
@@ -92,13 +93,34 @@ def test_points_of_a_mixture_have_its_density(classes):
     assert mean == pytest.approx((np.exp(log_q) * log_q).sum() * AREA, abs=0.03)
 
 
+def test_a_share_of_the_points_is_uniform(classes):
+    """Counted far outside of both Gaussians; five standard errors of 20 000 points."""
+    x, y = classes
+    x = np.concatenate([x, [[40.0, 40.0], [-40.0, -40.0]]]).astype(np.float32)
+    y = np.concatenate([y, [-1, -1]])
+    start = GaussianMixture(uniform_share=0.2)
+    start.adapt(x, y, 2)
+    points = start.draw(20_000, SEED).numpy()
+    far = np.abs(points).max(1) > 8.0
+    assert far.mean() == pytest.approx(0.2 * (1.0 - (8.0 / 40.0) ** 2), abs=0.014)
+    np.testing.assert_allclose(points[~far].mean(0), x[:-2].mean(0), atol=0.1)
+    assert start.draw(3, SEED[None] + [[1], [2], [3]], tf.constant([0, 1, 1])).shape == (3, 2)
+
+
+def test_vectors_start_near_their_classes_by_default():
+    """Within 16 MB: 1 000 classes of 2 048 features have covariances of rank 2."""
+    assert isinstance(default_start((32, 32, 3), 10), Uniform)
+    assert default_start((64,), 10).rank == 64
+    assert default_start((2048,), 1000).rank == 2
+
+
 def test_settings_survive_serialisation():
-    start = GaussianMixture(rank=3, floor=0.1)
+    start = GaussianMixture(rank=3, floor=0.1, uniform_share=0.2)
     copy = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(start))
-    assert (copy.rank, copy.floor) == (3, 0.1)
+    assert (copy.rank, copy.floor, copy.uniform_share) == (3, 0.1, 0.2)
 
 
-@pytest.mark.parametrize("options", [{"rank": 0}, {"floor": -1.0}])
+@pytest.mark.parametrize("options", [{"rank": 0}, {"floor": -1.0}, {"uniform_share": 1.5}])
 def test_errors_quote_wrong_settings(options):
     ((name, value),) = options.items()
     with pytest.raises(ValueError, match=f"{name}={value}"):

@@ -103,6 +103,17 @@ def test_objectives_with_chains_get_the_settings_of_the_recipe():
     assert type(recipe.objective("hdge")) is HDGE
 
 
+def test_options_of_an_objective_go_before_the_settings_of_the_recipe():
+    options = {"classifies": False, "temperature": 0.1}
+    recipe = dataclasses.replace(recipes.get("digits"), objective_options=options)
+    only = recipe.objective("hdge")
+    assert type(only) is HDGE and (only.classifies, only.temperature) == (False, 0.1)
+    heavy = dataclasses.replace(recipe, objective_options={"weight": 0.7}).objective("joint")
+    assert heavy.weight == 0.7 and heavy.lag == recipe.lag
+    with pytest.raises(ValueError, match=r"hdge 'clasifies'\. Did you mean 'classifies'"):
+        dataclasses.replace(recipe, objective_options={"clasifies": 1}).objective("hdge")
+
+
 def test_a_recipe_can_augment_for_the_classifier_only(digits):
     recipe = dataclasses.replace(recipes.get("digits"), augment="classifier", start="mixture")
     model = recipe.model(digits, seed=0)

@@ -38,6 +38,7 @@ def test_without_a_source_the_name_of_the_data_is_written():
 
 def test_a_run_of_version_0_1_is_read(config, tmp_path):
     recipe = {**config["recipe"], "reuse": 1, "sharpness": 0.0}
+    del recipe["objective_options"]
     old = {**config, "version": "0.1.0", "recipe": recipe}
     (tmp_path / "config.json").write_text(json.dumps(old))
     assert RunSettings.read(tmp_path) == SETTINGS
