@@ -27,13 +27,19 @@ from jem_tf.model.loading import load_classifier
 from jem_tf.training import run_directory
 
 
-def measure(model, data, sets):
-    """Print accuracy, ECE, and the AUROC of the fused and the best single score by set."""
+def print_calibration(model, data):
+    """Print accuracy and ECE on the test rows."""
     x, y = data.arrays("test")
     logits = model.predict(x, batch_size=256, verbose=0)
     print(f"  accuracy {100 * (logits.argmax(1) == y).mean():.2f} %", end="")
-    print(f", ECE {100 * reliability(*confidence_of(logits, y)).ece:.2f} %")
-    parts = [model.statistics(rows) for rows in (x[:2000], *sets.values())]
+    print(f", ECE {100 * reliability(*confidence_of(logits, y)).ece:.2f} %", flush=True)
+
+
+def measure(model, data, sets):
+    """Print accuracy, ECE, and the AUROC of the fused and the best single score by set."""
+    print_calibration(model, data)
+    inside = data.arrays("test", 2000)[0]
+    parts = [model.statistics(rows) for rows in (inside, *sets.values())]
     scores = {name: [p[:, i] for p in parts] for i, name in enumerate(model.detector.names)}
     aurocs = {name: _aurocs(values) for name, values in scores.items()}
     best = max(aurocs, key=lambda name: np.mean(aurocs[name]))
@@ -107,15 +113,24 @@ def main():
         keras.utils.set_random_seed(seed)
         features = keras.Model(classifier.inputs[0], classifier.layers[-2].output)
         encoder = backbones.whitened(features, x, arguments.units)
-        head = _head(arguments.head, encoder, classifier, x)
-        model = jem_tf.JEM(head, encoder=encoder, input_noise=0.02, seed=seed)
-        model.compile(keras.optimizers.Adam(1e-3, clipnorm=1.0, use_ema=True, ema_momentum=0.99))
-        logs = model.fit(x, y, batch_size=256, epochs=arguments.epochs, verbose=0).history
+
+        def train(objective, seed=seed, encoder=encoder):
+            head = _head(arguments.head, encoder, classifier, x)
+            options = {"objective": objective, "input_noise": 0.02, "seed": seed}
+            model = jem_tf.JEM(head, encoder=encoder, **options)
+            optimizer = keras.optimizers.Adam(1e-3, clipnorm=1.0, use_ema=True, ema_momentum=0.99)
+            model.compile(optimizer)
+            return model, model.fit(x, y, batch_size=256, epochs=arguments.epochs, verbose=0)
+
+        model, history = train("joint")
+        logs = history.history
         print(f"JEM on features, seed {seed}: {time.monotonic() - begin:.0f} s", end="")
         print(f", gap {logs['gap'][-1]:.2f} nats, trusted {logs['trusted'][-1]:.3f}")
         model.fit_detector(*validation, reference=(x, y))
         measure(model, data, sets)
         measure_density(model, data, sets)
+        print("the same head without density")
+        print_calibration(train("cross_entropy")[0], data)
 
 
 if __name__ == "__main__":
