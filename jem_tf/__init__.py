@@ -6,7 +6,7 @@ loads whatever any part of it has saved.
 
 from jem_tf import backbones, callbacks, objectives
 from jem_tf._tf.cores import side_by_side
-from jem_tf.composition import compose
+from jem_tf.composition import Expert, compose
 from jem_tf.detection.detector import Detector
 from jem_tf.drift import DriftMonitor
 from jem_tf.model import JEM, load
@@ -21,6 +21,7 @@ __all__ = [
     "SGLD",
     "Detector",
     "DriftMonitor",
+    "Expert",
     "GaussianMixture",
     "ReplayBuffer",
     "Uniform",

@@ -43,14 +43,14 @@ LAYERS = [
             ("sampling/", "how do chains move?"),
             ("backbones/", "which network?"),
             ("data/", "which rows?"),
-            ("composition.py", "several models as one"),
+            ("composition/", "several models as one"),
         ],
     ),
     (
         "0",
         "#eaeaea",
         [
-            ("energy.py", "what do logits say?"),
+            ("energy.py, annealing.py", "what do logits say? log Z"),
             ("_tf/", "state, randomness, devices"),
             ("checks.py, drift.py, pictures.py", "small helpers"),
         ],
