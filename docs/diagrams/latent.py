@@ -40,7 +40,7 @@ def main() -> None:
 
     accuracy = (model.predict(x, verbose=0).argmax(1) == y).mean()
     probabilities = model.latent_probabilities(x, y)
-    shares = [probabilities[y == k].mean(0).round(2).tolist() for k in range(2)]
+    shares = [[f"{share:.2f}" for share in probabilities[y == k].mean(0)] for k in range(2)]
     print(f"accuracy {accuracy:.3f}, p(z | y) {shares}")
     figure, axes = plt.subplots(1, 2, figsize=(7, 2.6), layout="constrained")
     for label, axis in enumerate(axes):
