@@ -114,6 +114,17 @@ def test_two_moons(tmp_path):
 
 
 @pytest.mark.slow
+def test_latent(tmp_path):
+    """z costs no accuracy, is not collapsed, and samples of one z are more alike."""
+    text = run("latent", tmp_path, "latent.png")
+    assert figure(text, "M = 4: accuracy") > figure(text, "M = 1: accuracy") - 0.02
+    assert figure(text, "is between") > 0.05
+    assert figure(text, "a class and z") < figure(text, "samples of a class")
+    assert figure(text, "their class:") > 0.9
+    assert (tmp_path / "latent.png").stat().st_size > 1_000
+
+
+@pytest.mark.slow
 def test_mixture(capsys):
     """A mixture of Gaussians as an energy-based model is the mixture, by SciPy."""
     runpy.run_path(str(EXAMPLES / "mixture.py"), run_name="__main__")

@@ -6,30 +6,39 @@ Not here: the paper's network (`wide_resnet.py`).
 import keras
 from keras import layers
 
+from jem_tf.backbones.latent import logits_layer
+
 Shape = tuple[int, ...]
 
 
-def mlp(shape: Shape, classes: int, units: int = 256, depth: int = 3) -> keras.Model:
+def mlp(
+    shape: Shape, classes: int, units: int = 256, depth: int = 3, latent: int = 1
+) -> keras.Model:
     """Dense layers with SiLU, for vectors and small inputs of any shape.
 
     ```python
     mlp((64,), classes=10)
     ```
+
+    With `latent` above 1, the last layer is a `LatentDense` with so many values of z.
     """
     hidden = [layers.Dense(units, activation="silu") for _ in range(depth)]
     return keras.Sequential(
-        [keras.Input(shape), layers.Flatten(), *hidden, layers.Dense(classes)], name="mlp"
+        [keras.Input(shape), layers.Flatten(), *hidden, logits_layer(classes, latent)], name="mlp"
     )
 
 
-def convnet(shape: Shape, classes: int, width: int = 32, spectral: bool = False) -> keras.Model:
+def convnet(
+    shape: Shape, classes: int, width: int = 32, spectral: bool = False, latent: int = 1
+) -> keras.Model:
     """Strided convolutions with SiLU, until the image is at most 2 pixels wide.
 
     ```python
     convnet((32, 32, 3), classes=10, width=32)
     ```
 
-    With `spectral`, the largest singular value of each convolution is kept at 1.
+    With `spectral`, the largest singular value of each convolution is kept at 1. With `latent`
+    above 1, the last layer is a `LatentDense` with so many values of z.
     """
     check_image(shape)
     normalise = layers.SpectralNormalization if spectral else lambda layer: layer
@@ -40,7 +49,7 @@ def convnet(shape: Shape, classes: int, width: int = 32, spectral: bool = False)
         conv = layers.Conv2D(filters, 4, strides=2, padding="same", activation="silu")
         body.append(normalise(conv))
     return keras.Sequential(
-        [keras.Input(shape), *body, layers.Flatten(), layers.Dense(classes)], name="convnet"
+        [keras.Input(shape), *body, layers.Flatten(), logits_layer(classes, latent)], name="convnet"
     )
 
 

@@ -6,10 +6,13 @@ Not here: the paper's network (`wide_resnet.py`).
 import keras
 from keras import layers
 
+from jem_tf.backbones.latent import logits_layer
 from jem_tf.backbones.plain import Shape, check_image
 
 
-def resnet(shape: Shape, classes: int, width: int = 32, dtype: str | None = None) -> keras.Model:
+def resnet(
+    shape: Shape, classes: int, width: int = 32, dtype: str | None = None, latent: int = 1
+) -> keras.Model:
     """A ResNet-9: six convolutions and two residual blocks, SiLU and average pooling.
 
     ```python
@@ -17,7 +20,8 @@ def resnet(shape: Shape, classes: int, width: int = 32, dtype: str | None = None
     ```
 
     `dtype` is the Keras policy of all layers but the last, such as "mixed_bfloat16". Logits are
-    always float32: bfloat16 has steps of 0.25 nats at 40.
+    always float32: bfloat16 has steps of 0.25 nats at 40. With `latent` above 1, the last layer is
+    a `LatentDense` with so many values of z.
     """
     check_image(shape)
 
@@ -38,4 +42,5 @@ def resnet(shape: Shape, classes: int, width: int = 32, dtype: str | None = None
     x = halve(conv(block(x), 4 * width))
     x = block(halve(conv(x, 8 * width)))
     x = layers.GlobalAveragePooling2D(dtype="float32")(x)
-    return keras.Model(inputs, layers.Dense(classes, dtype="float32")(x), name=f"resnet_{width}")
+    outputs = logits_layer(classes, latent, dtype="float32")(x)
+    return keras.Model(inputs, outputs, name=f"resnet_{width}")

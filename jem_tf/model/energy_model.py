@@ -19,11 +19,12 @@ from jem_tf.checks import check_positive_integer
 from jem_tf.data import inputs
 from jem_tf.data.labels import class_indices
 from jem_tf.detection.detector import FUSED, Detector
-from jem_tf.model import detecting
+from jem_tf.model import detecting, drawing
 from jem_tf.model.backbone import call_allowing_empty, check_backbone, check_output_shape
 from jem_tf.model.batching import BATCH_SIZE, BatchedCalls
 from jem_tf.model.chains import Chains
 from jem_tf.model.encoding import Encoder, Features
+from jem_tf.model.latent import find_latent
 from jem_tf.sampling import ChainStart, InputRange, Sampler
 
 SAMPLE_STEPS = 400
@@ -133,19 +134,22 @@ class EnergyModel(private.TrainableModel):
         shares = cores.split_rows(x, cores.num_shares())
         return tf.concat([self.logits(x[rows]) for rows in shares], axis=0)
 
-    def energy(self, x: Any, y: Any = None, batch_size: int = BATCH_SIZE) -> Any:
-        """E(x), or E(x, y) for labels `y`; `[n]`."""
+    def energy(
+        self, x: Any, y: Any = None, batch_size: int = BATCH_SIZE, latent: Any = None
+    ) -> Any:
+        """E(x), E(x, y) for labels `y`, or E(x, y, z) for labels and values `latent`; `[n]`."""
+        labels, name = self._labels(y, x), "energy"
+        logits: maths.LogitsFn = self.logits
+        if latent is not None:
+            variable = find_latent(self.backbone, "`energy` with `latent`")
+            labels = variable.pair_indices(labels, latent, len(x))
+            logits, name = variable.pair_logits, "energy_latent"
 
         def run(x: tf.Tensor, labels: tf.Tensor | None, _: None) -> tf.Tensor:
-            logits = self.logits(x)
-            return maths.energy(logits) if labels is None else maths.joint_energy(logits, labels)
+            values = logits(x)
+            return maths.energy(values) if labels is None else maths.joint_energy(values, labels)
 
-        labels = (
-            y
-            if y is None or not tf.executing_eagerly()
-            else class_indices(y, len(x), self.num_classes, "y")
-        )
-        return self._batched("energy", run, self._rows(x), batch_size, labels)
+        return self._batched(name, run, self._rows(x), batch_size, labels)
 
     def ood_score(self, x: Any, kind: str | None = None, batch_size: int = BATCH_SIZE) -> Any:
         """How typical each row of `x` is, higher for inputs like the training data; `[n]`.
@@ -238,25 +242,45 @@ class EnergyModel(private.TrainableModel):
         steps: int = SAMPLE_STEPS,
         seed: int | None = None,
         batch_size: int = BATCH_SIZE,
+        latent: Any = None,
     ) -> np.ndarray:
-        """`n` samples of p(x), or of p(x | y) for `label`: one class, or one for each sample.
+        """`n` samples of p(x), of p(x | y) for `label`, or of p(x | y, z) for `label` and `latent`.
 
-        Chains begin at the `start` and take `steps` steps; the same `seed` gives the same samples.
+        Both are one number, or one for each sample. Chains begin at the `start` and take `steps`
+        steps; the same `seed` gives the same samples.
         """
-        check_positive_integer("steps", steps)
-        check_positive_integer("n", n)
-        start = self.start
-        if start is None or not self.input_range.adapted:
-            raise ValueError("`sample` needs the range of the data: call `fit` or `adapt` first.")
+        chains = drawing.chains_from_start(self, "sample", n, label, latent, steps)
+        return self._draw(n, *chains, seed, batch_size)
 
-        def run(rows: tf.Tensor, labels: tf.Tensor | None, seed: tf.Tensor) -> tf.Tensor:
-            start_seed, chain_seed = tf.unstack(tf.random.split(seed, 2))
-            x = start.draw(tf.shape(rows)[0], start_seed, labels)
-            return self.run_chains(x, chain_seed, labels, steps)[0]
+    def modes(
+        self,
+        n: int,
+        label: Any = None,
+        steps: int = SAMPLE_STEPS,
+        seed: int | None = None,
+        batch_size: int = BATCH_SIZE,
+        latent: Any = None,
+    ) -> np.ndarray:
+        """`n` inputs of low E(x), E(x, y) or E(x, y, z), found by gradient descent over x.
 
-        labels = None if label is None else class_indices(label, n, self.num_classes)
-        seed = random.randint(0, 2**31 - 1) if seed is None else seed
-        return self._batched(f"sample_{steps}", run, np.empty(n), batch_size, labels, seed)
+        As `sample` without noise: `steps` steps of the sampler's size from the `start`. Different
+        starts may end in one minimum.
+        """
+        chains = drawing.chains_from_start(self, "modes", n, label, latent, steps)
+        return self._draw(n, *chains, seed, batch_size)
+
+    def latent_probabilities(self, x: Any, y: Any = None, batch_size: int = BATCH_SIZE) -> Any:
+        """p(z | x, y) of a backbone with a latent variable: `[n, M]` for labels `y`, or for every
+        class, `[n, classes, M]`. See `jem_tf.backbones.LatentDense`."""
+        latent = find_latent(self.backbone, "`latent_probabilities`")
+
+        def run(x: tf.Tensor, labels: tf.Tensor | None, _: None) -> tf.Tensor:
+            probabilities = tf.nn.softmax(latent.logits(x))
+            if labels is None:
+                return probabilities
+            return tf.gather(probabilities, labels, batch_dims=1)
+
+        return self._batched("latent", run, self._rows(x), batch_size, self._labels(y, x))
 
     def run_chains(
         self,
@@ -286,6 +310,16 @@ class EnergyModel(private.TrainableModel):
     def _check_detector(self, what: str) -> None:
         if not self.detector.fitted:
             raise ValueError(f"{what} needs a fitted detector: call `fit_detector` first.")
+
+    def _draw(self, n: int, name: str, run: Any, labels: Any, seed: Any, batch_size: int) -> Any:
+        seed = random.randint(0, 2**31 - 1) if seed is None else seed
+        return self._batched(name, run, np.empty(n), batch_size, labels, seed)
+
+    def _labels(self, y: Any, x: Any) -> Any:
+        """Labels `y` of the rows `x`, checked; tensors in a graph are not checked."""
+        if y is None or not tf.executing_eagerly():
+            return y
+        return class_indices(y, len(x), self.num_classes, "y")
 
     def _rows(self, x: Any) -> Any:
         """`x`, encoded and checked; of batches `(x, y)` only x."""

@@ -95,6 +95,7 @@ def export(
         "class_names": list(names),
         "input_shape": list(signatures.shape),
         **({} if model.encoder is None else {"feature_shape": list(model.example_shape)}),
+        **({} if signatures.latent is None else {"latent": signatures.latent}),
         "pixel_range": pixel_range,
         "max_image_pixels": max_image_pixels,
         "signatures": sorted(functions),

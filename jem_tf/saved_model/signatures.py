@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from jem_tf import energy as maths
 from jem_tf.detection.detector import FUSED
+from jem_tf.model.latent import num_latent
 from jem_tf.saved_model.fitted import Calibration
 from jem_tf.saved_model.images import MAX_PIXELS, decode_images
 
@@ -40,6 +41,7 @@ class Signatures:
             self.variables += state.tf_variables
         self.shape, self.dtype = model.raw_shape, model.raw_dtype
         self.pixel_range, self.max_pixels = pixel_range, max_pixels
+        self.latent: int | None = num_latent(model.backbone)  # values of z, if there is one
 
     def trace(self, with_chains: bool = True) -> dict[str, Any]:
         """Trace all signatures, or those without chains; return concrete functions by name."""
@@ -50,6 +52,8 @@ class Signatures:
             "energy": self.energy,
             "ood_score": self.ood_score,
         }
+        if self.latent is not None:
+            methods["latent"] = self.latent_probabilities
         concrete = {"gradient": _trace(self.gradient, x)} if self.dtype.is_floating else {}
         if with_chains and self.model.input_range.adapted and self.model.sampler.row_seeds:
             methods["refine"] = self.refine
@@ -116,6 +120,10 @@ class Signatures:
     def ood_score(self, inputs: tf.Tensor) -> dict[str, tf.Tensor]:
         logits, scores = self._read(inputs)
         return {**scores, **self._verdict(logits, scores)}
+
+    def latent_probabilities(self, inputs: tf.Tensor) -> dict[str, tf.Tensor]:
+        """p(z | x, y) for every class."""
+        return {"latent_probabilities": self.model.latent_probabilities(inputs)}
 
     def gradient(self, inputs: tf.Tensor) -> dict[str, tf.Tensor]:
         """d log p(x) / dx: how each feature makes the input more like the data."""

@@ -89,7 +89,7 @@ def test_every_log_and_vital_sign_is_explained():
 
 def test_every_signature_and_output_is_listed():
     text = (DOCS / "reference" / "signatures.md").read_text()
-    model = jem_tf.JEM(backbones.mlp((2, 2, 1), 2, units=2, depth=1), seed=0)
+    model = jem_tf.JEM(backbones.mlp((2, 2, 1), 2, units=2, depth=1, latent=2), seed=0)
     model.input_range.adapt(np.eye(4).reshape(4, 2, 2, 1))
     functions = Signatures(model, Calibration(), ("a", "b"), 1, 1, (-1.0, 1.0)).trace()
     names = set(functions)

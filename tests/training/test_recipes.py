@@ -9,7 +9,7 @@ import jem_tf
 from jem_tf import data
 from jem_tf._tf.private import learning_rate
 from jem_tf.objectives import HDGE, IGEBM, Factored
-from jem_tf.training import recipes
+from jem_tf.training import recipe_files, recipes
 
 
 @pytest.fixture(scope="module")
@@ -137,3 +137,8 @@ def test_unknown_recipes_and_objectives_suggest_similar_ones():
         recipes.get("digitz")
     with pytest.raises(ValueError, match="Did you mean 'joint'"):
         recipes.get("digits").objective("jiont")
+
+
+def test_an_assignment_gives_the_network_a_latent_variable(digits):
+    recipe = recipe_files.change(recipes.get("digits"), ["backbone_options.latent=4"])
+    assert recipe.network(digits).layers[-1].latent == 4
