@@ -22,7 +22,7 @@ class EnergyDiscrepancy(Objective):
     """Cross-entropy, and energy discrepancy of log p(x).
 
     ```python
-    JEM(backbone, objective=EnergyDiscrepancy(sigma=0.3, samples=16))
+    JEM(backbone, objective=EnergyDiscrepancy(sigma=0.3, samples=8))
     ```
 
     All rows take part, also those without a label.
@@ -42,7 +42,7 @@ class EnergyDiscrepancy(Objective):
         self,
         weight: float = 1.0,
         sigma: float = 0.3,
-        samples: int = 16,
+        samples: int = 8,
         stabilisation: float = 1.0,
         **kwargs: Any,
     ):

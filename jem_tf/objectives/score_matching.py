@@ -29,14 +29,15 @@ class ScoreMatching(Objective):
     those of ReLU are zero. All rows take part, also those without a label.
 
     Args:
-        weight: of score matching, beside cross-entropy.
+        weight: of score matching, beside cross-entropy. The loss is a mean over the D values of a
+            row and is 1 for a flat density: for weights near 1, cross-entropy dominates.
         sigma: standard deviation of the noise, in half ranges of the data. It is added to that of
             `JEM(input_noise=)`. The learned density is that of the data with both.
     """
 
     logged = ("generative_loss",)
 
-    def __init__(self, weight: float = 1.0, sigma: float = 0.3, **kwargs: Any):
+    def __init__(self, weight: float = 10.0, sigma: float = 0.3, **kwargs: Any):
         super().__init__(**kwargs)
         check_not_negative(weight=weight)
         check_positive("sigma", sigma)
