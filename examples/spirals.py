@@ -18,18 +18,18 @@ import numpy as np
 import jem_tf
 from jem_tf.objectives import FCE, CrossEntropy, Flow, Objective
 
-ROWS, TURNS, NOISE = 4000, 1.25, 0.03
-BATCH, STEPS = 200, 3000
-SIZE = 1.3  # of the picture, from its middle
+ROWS, TURNS, RADIUS, NOISE = 4000, 1.0, 4.0, 0.15
+BATCH, STEPS = 200, 1500
+SIZE = 5.0  # of the picture, from its middle
 
 
 def make_spirals(rows: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Return points `[rows, 2]` of two arms that turn around each other, and their arms."""
     rng = np.random.default_rng(seed)
     y = np.arange(rows) % 2
-    radius = np.sqrt(rng.uniform(0.04, 1.0, rows))  # as many points per length everywhere
+    radius = np.sqrt(rng.uniform(0.06, 1.0, rows))  # as many points per length everywhere
     angle = 2 * np.pi * TURNS * radius + np.pi * y
-    x = radius[:, None] * np.stack([np.cos(angle), np.sin(angle)], axis=-1)
+    x = RADIUS * radius[:, None] * np.stack([np.cos(angle), np.sin(angle)], axis=-1)
     return (x + NOISE * rng.normal(size=x.shape)).astype("float32"), y
 
 
@@ -43,8 +43,7 @@ def train(objective: Objective, x: np.ndarray, y: np.ndarray, seed: int) -> jem_
     model = jem_tf.JEM(network, objective=objective, input_noise=0.0, seed=seed)
     rate = keras.optimizers.schedules.CosineDecay(2e-3, STEPS)
     model.compile(keras.optimizers.Adam(rate, clipnorm=1.0))
-    size = min(BATCH, len(x))
-    model.fit(x, y, batch_size=size, epochs=STEPS * size // len(x), verbose=0)
+    model.fit(x, y, batch_size=BATCH, epochs=STEPS * BATCH // len(x), verbose=0)
     return model
 
 
@@ -67,7 +66,7 @@ def draw(model: jem_tf.JEM, x: np.ndarray, y: np.ndarray, path: str) -> None:
     figure, axes = plt.subplots(1, 4, figsize=(10.4, 2.8), layout="constrained")
     for place, (title, log_p) in zip(axes, logs.items()):
         values = log_p.reshape(150, 150)
-        place.pcolormesh(axis, axis, values, cmap="magma", vmin=-5, vmax=2)
+        place.pcolormesh(axis, axis, values, cmap="magma", vmin=-8, vmax=-2)
         place.set_title(title, fontsize=9)
         place.set(xticks=[], yticks=[], aspect="equal")
     for k in (0, 1):
@@ -90,10 +89,12 @@ def main() -> None:
         labelled = np.concatenate(some)
         partial = np.full(ROWS, -1)
         partial[labelled] = y[labelled]
-        # Labelled rows are repeated, so that every batch has some.
+        # Labelled rows are repeated, so that every batch has some, and to fill the batches of
+        # cross-entropy.
+        repeated = np.tile(labelled, ROWS // len(labelled))
         rows = np.concatenate([np.repeat(labelled, 30), np.flatnonzero(partial < 0)])
-        plain = train(CrossEntropy(), x[labelled], y[labelled], seed)
-        model = train(FCE(Flow(couplings=8, steps=2000)), x[rows], partial[rows], seed)
+        plain = train(CrossEntropy(), x[repeated], y[repeated], seed)
+        model = train(FCE(Flow(couplings=8, steps=1000)), x[rows], partial[rows], seed)
         for network, accuracies in ((plain, plain_accuracies), (model, fce_accuracies)):
             right = network.predict(x_test, verbose=0).argmax(1) == y_test
             accuracies.append(100 * right.mean())
