@@ -20,6 +20,8 @@ MEMBERS = {  # in words, and in the order of rows that a source does not have
     "nce": "NCE",
     "fce": "FCE",
     "dual_adversarial": "dual adversarial",
+    "score_matching": "score matching",
+    "energy_discrepancy": "energy discrepancy",
 }
 
 

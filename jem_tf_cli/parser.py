@@ -22,7 +22,8 @@ from jem_tf_cli.types import positive_integer, positive_number
 # Named in help texts. The sources are `jem_tf.objectives` and `jem_tf.training.recipes`, which
 # need TensorFlow; tests/cli compares.
 OBJECTIVES = (
-    "joint (default), factored, igebm, hdge, supcon, nce, fce, dual_adversarial, cross_entropy"
+    "joint (default), factored, igebm, hdge, supcon, nce, fce, dual_adversarial, score_matching, "
+    "energy_discrepancy, cross_entropy"
 )
 RECIPES = (
     "digits, fashion_mnist, cifar10-small, image, tabular, fashion_mnist_fast, image_fast; the "

@@ -59,9 +59,9 @@ def test_public_names_and_registrations_do_not_depend_on_the_process(order, name
         "print(json.dumps([names, kinds]))"
     )
     names, kinds = run(code, name)
-    expected = "ActNorm Cooled CrossEntropy Detector DualAdversarial FCE Factored Flow"
-    expected += " GaussianMixture HDGE IGEBM InputRange JEM Joint LatentDense MALA NCE RandomCrop"
-    expected += " ReplayBuffer SGLD SupCon Uniform Warmup"
+    expected = "ActNorm Cooled CrossEntropy Detector DualAdversarial EnergyDiscrepancy FCE"
+    expected += " Factored Flow GaussianMixture HDGE IGEBM InputRange JEM Joint LatentDense MALA NCE"
+    expected += " RandomCrop ReplayBuffer SGLD ScoreMatching SupCon Uniform Warmup"
     assert names == sorted(f"jem_tf>{n}" for n in expected.split())
     assert kinds["export"] == kinds["load"] == "function"
     assert kinds["objectives"] == "module"

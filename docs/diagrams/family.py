@@ -35,6 +35,11 @@ MEMBERS: dict[
     "supcon": ("supcon", objectives.SupCon),
     "nce": ("nce", objectives.NCE),
     "dual_adversarial": ("dual_adversarial", lambda: objectives.DualAdversarial(warmup=200)),
+    "score_matching": ("score_matching", lambda: objectives.ScoreMatching(100.0, 0.04)),
+    "energy_discrepancy": (
+        "energy_discrepancy",
+        lambda: objectives.EnergyDiscrepancy(sigma=0.2, samples=16),
+    ),
     "cross_entropy": ("cross_entropy", objectives.CrossEntropy),
 }
 LABELS = 7  # of each class, in the semi-supervised picture
@@ -48,14 +53,19 @@ across, up = np.meshgrid(np.linspace(*WIDTH, 160), np.linspace(*HEIGHT, 115))
 grid = np.stack([across, up], axis=-1).reshape(-1, 2).astype("float32")
 
 
-def train(objective: objectives.Objective, labels: np.ndarray, rows: np.ndarray) -> jem_tf.JEM:
-    """Train on x[rows]. MALA samples at temperature 1, so that energies are log densities."""
-    keras.utils.set_random_seed(0)
+def make_network() -> keras.Model:
+    """The network of all members: three dense layers."""
     inputs = hidden = keras.Input((2,))
     for _ in range(3):
         hidden = keras.layers.Dense(128, activation="silu")(hidden)
+    return keras.Model(inputs, keras.layers.Dense(2)(hidden))
+
+
+def train(objective: objectives.Objective, labels: np.ndarray, rows: np.ndarray) -> jem_tf.JEM:
+    """Train on x[rows]. MALA samples at temperature 1, so that energies are log densities."""
+    keras.utils.set_random_seed(0)
     model = jem_tf.JEM(
-        keras.Model(inputs, keras.layers.Dense(2)(hidden)),
+        make_network(),
         sampler=jem_tf.MALA(20, 3e-3),
         objective=objective,
         input_noise=0.0,
@@ -81,8 +91,12 @@ def describe(model: jem_tf.JEM) -> str:
 
 
 def draw_density(axis: Any, model: jem_tf.JEM) -> None:
-    log_p = model.ood_score(grid, "log_density").reshape(across.shape)
-    axis.pcolormesh(across, up, log_p - log_p.max(), cmap="magma", vmin=-8, vmax=0)
+    draw_log_density(axis, model.ood_score(grid, "log_density"))
+
+
+def draw_log_density(axis: Any, log_p: np.ndarray) -> None:
+    values = (log_p - log_p.max()).reshape(across.shape)
+    axis.pcolormesh(across, up, values, cmap="magma", vmin=-8, vmax=0)
 
 
 def draw_classes(axis: Any, model: jem_tf.JEM) -> None:

@@ -82,18 +82,29 @@ def _convolve(
     @tf.custom_gradient
     def convolved(x: tf.Tensor, kernel: tf.Tensor) -> tuple[tf.Tensor, Any]:
         def gradient(dy: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            kernel_gradient = tf.raw_ops.Conv2DBackpropFilter(
-                input=x,
-                filter_sizes=kernel.shape,
-                out_backprop=dy,
-                strides=[1, 1, 1, 1],
-                padding="SAME",
-            )
-            return convolution(dy, backward), kernel_gradient
+            return input_gradient(dy, kernel), _kernel_gradient(x, dy, kernel)
 
         return convolution(x, forward), gradient
 
+    @tf.custom_gradient  # for second derivatives: `backward` is constant to a tape
+    def input_gradient(dy: tf.Tensor, kernel: tf.Tensor) -> tuple[tf.Tensor, Any]:
+        def gradient(ddx: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            return convolved(ddx, kernel), _kernel_gradient(ddx, dy, kernel)
+
+        return convolution(dy, backward), gradient
+
     return convolved(x, tf.convert_to_tensor(kernel))
+
+
+def _kernel_gradient(x: tf.Tensor, dy: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
+    """The gradient with respect to the kernel of a convolution of `x`."""
+    return tf.raw_ops.Conv2DBackpropFilter(
+        input=x,
+        filter_sizes=kernel.shape,
+        out_backprop=dy,
+        strides=[1, 1, 1, 1],
+        padding="SAME",
+    )
 
 
 def transform(kernel: tf.Tensor) -> tf.Tensor:

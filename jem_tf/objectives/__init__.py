@@ -7,6 +7,7 @@ from jem_tf.checks import check_known
 from jem_tf.objectives.base import Batch, Objective, Terms
 from jem_tf.objectives.cross_entropy import CrossEntropy
 from jem_tf.objectives.dual_adversarial import DualAdversarial
+from jem_tf.objectives.energy_discrepancy import EnergyDiscrepancy
 from jem_tf.objectives.factored import Factored
 from jem_tf.objectives.fce import FCE
 from jem_tf.objectives.flow import Flow
@@ -14,6 +15,7 @@ from jem_tf.objectives.hdge import HDGE
 from jem_tf.objectives.igebm import IGEBM
 from jem_tf.objectives.joint import Joint
 from jem_tf.objectives.nce import NCE
+from jem_tf.objectives.score_matching import ScoreMatching
 from jem_tf.objectives.supcon import SupCon
 
 OBJECTIVES = {
@@ -25,6 +27,8 @@ OBJECTIVES = {
     "nce": NCE,
     "fce": FCE,
     "dual_adversarial": DualAdversarial,
+    "score_matching": ScoreMatching,
+    "energy_discrepancy": EnergyDiscrepancy,
     "cross_entropy": CrossEntropy,
 }
 
@@ -49,10 +53,12 @@ __all__ = [
     "Batch",
     "CrossEntropy",
     "DualAdversarial",
+    "EnergyDiscrepancy",
     "Factored",
     "Flow",
     "Joint",
     "Objective",
+    "ScoreMatching",
     "SupCon",
     "Terms",
     "get",

@@ -154,3 +154,29 @@ def test_replicas_of_one_process_use_ordinary_convolutions(calls, mirrored):
     """They share their layers, and are traced in threads."""
     assert all(np.isfinite(weight).all() for weight in train(mirrored))
     assert not calls
+
+
+def test_second_derivatives_stay_the_same():
+    """Score matching differentiates the gradient by inputs with respect to weights."""
+    model, x = make_network(), normal(2, 12, 10, 32)
+
+    def gradients():
+        kernels = [w.value for w in model.trainable_weights]
+
+        @tf.function
+        def run(x):
+            with tf.GradientTape() as outer:
+                with tf.GradientTape(watch_accessed_variables=False) as inner:
+                    inner.watch(x)
+                    f = tf.reduce_logsumexp(model(x), axis=-1)
+                loss = tf.reduce_sum(inner.gradient(f, x) ** 2)
+            return outer.gradient(loss, kernels, unconnected_gradients="zero")
+
+        return [v.numpy() for v in run(tf.constant(x))]
+
+    expected = gradients()
+    with winograd.faster(model):
+        values = gradients()
+    assert all(np.abs(other).max() > 0 for other in expected[::2])  # of the kernels
+    for value, other in zip(values, expected):
+        assert_close(value, other)

@@ -19,6 +19,7 @@ def make_with(make_model):
         quick = {
             "fce": {"noise": Flow(couplings=2, width=16, steps=5)},
             "dual_adversarial": {"warmup": 1},
+            "energy_discrepancy": {"samples": 4},
         }
         return make_model(objective=objectives.get(name, **quick.get(name, {})))
 
@@ -58,7 +59,18 @@ def test_fit_learns_and_a_saved_model_has_the_state_of_its_objective(
     assert np.isfinite(copy.fit(x, y, batch_size=300, verbose=0).history["loss"]).all()
 
 
-@pytest.mark.parametrize("name", ["hdge", "supcon", "nce", "dual_adversarial", "factored"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "hdge",
+        "supcon",
+        "nce",
+        "dual_adversarial",
+        "score_matching",
+        "energy_discrepancy",
+        "factored",
+    ],
+)
 def test_some_rows_may_have_no_label(name, make_with, blobs):
     x, y = blobs
     model = make_with(name)
@@ -72,9 +84,10 @@ def test_some_rows_may_have_no_label(name, make_with, blobs):
     "name",
     [
         "hdge",
+        "score_matching",
         *(
             pytest.param(n, marks=pytest.mark.slow)
-            for n in ("supcon", "fce", "dual_adversarial", "factored")
+            for n in ("supcon", "fce", "dual_adversarial", "factored", "energy_discrepancy")
         ),
     ],
 )

@@ -3,7 +3,15 @@
 import numpy as np
 import pytest
 
-from jem_tf.objectives import FCE, HDGE, NCE, DualAdversarial, Flow
+from jem_tf.objectives import (
+    FCE,
+    HDGE,
+    NCE,
+    DualAdversarial,
+    EnergyDiscrepancy,
+    Flow,
+    ScoreMatching,
+)
 
 SMALL_FLOW = {"couplings": 2, "width": 4, "steps": 2}
 NOT_MEASURED = ("val_generative_loss", "val_discriminator_accuracy")
@@ -11,7 +19,14 @@ NOT_MEASURED = ("val_generative_loss", "val_discriminator_accuracy")
 
 @pytest.mark.parametrize(
     "objective",
-    [HDGE(), NCE(), FCE(Flow(**SMALL_FLOW)), DualAdversarial(steps=1, attack_steps=1)],
+    [
+        HDGE(),
+        NCE(),
+        FCE(Flow(**SMALL_FLOW)),
+        DualAdversarial(steps=1, attack_steps=1),
+        ScoreMatching(),
+        EnergyDiscrepancy(samples=2),
+    ],
     ids=lambda objective: type(objective).__name__,
 )
 def test_a_loss_that_validation_does_not_compute_is_not_shown(make_model, blobs, objective):
