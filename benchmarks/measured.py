@@ -20,6 +20,8 @@ MEMBERS = {  # in words, and in the order of rows that a source does not have
     "nce": "NCE",
     "fce": "FCE",
     "dual_adversarial": "dual adversarial",
+    "glow": "Glow",
+    "pixelcnn": "PixelCNN++",
 }
 
 
@@ -60,6 +62,9 @@ def read(path: Path) -> list[Result]:
         return [_of_run(path, _of_metrics(first))]
     if "settings" in content:
         return [_of_comparison(content)]
+    if "likelihood" in content:
+        runs = content["likelihood"].items()
+        return [_of_run(Path(r), {**v, "auroc": _by_base_name(v["auroc"])}) for r, v in runs]
     if content and all((Path(run) / "config.json").is_file() for run in content):
         return [_of_run(Path(r), {"detectors": _by_base_name(v)}) for r, v in content.items()]
     print(f"{path}: nothing was measured", file=sys.stderr)

@@ -1,29 +1,8 @@
 """Models of images with an exact likelihood, beside JEM: Glow and PixelCNN++."""
 
-import json
-from pathlib import Path
-
-import numpy as np
-
-from jem_tf.likelihood.base import LikelihoodModel
+from jem_tf.likelihood.base import SCORES, LikelihoodModel
+from jem_tf.likelihood.files import MODEL_FILE, MODELS, load
 from jem_tf.likelihood.glow import Glow
 from jem_tf.likelihood.pixelcnn import PixelCNN
 
-MODELS = {"glow": Glow, "pixelcnn": PixelCNN}
-MODEL_FILE = "model.npz"
-
-
-def load(path: str | Path) -> LikelihoodModel:
-    """Load the model in an `.npz` file or a run directory."""
-    path = Path(path)
-    file = path / MODEL_FILE if path.is_dir() else path
-    if not file.is_file():
-        raise ValueError(f"There is no trained likelihood model at {str(file)!r}.")
-    with np.load(file, allow_pickle=False) as store:
-        name, config = json.loads(str(store["config"]))
-        model = MODELS[name.lower()].from_config(config)
-        model.load_own_variables({k: store[k] for k in store.files if k != "config"})
-    return model
-
-
-__all__ = ["MODELS", "Glow", "LikelihoodModel", "PixelCNN", "load"]
+__all__ = ["MODELS", "MODEL_FILE", "SCORES", "Glow", "LikelihoodModel", "PixelCNN", "load"]

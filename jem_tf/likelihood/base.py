@@ -14,8 +14,9 @@ import tensorflow as tf
 
 from jem_tf import energy
 from jem_tf._tf.state import State
-from jem_tf.checks import check_known, check_positive, check_positive_integer
+from jem_tf.checks import check_known, check_not_negative, check_positive, check_positive_integer
 from jem_tf.likelihood import fitting
+from jem_tf.likelihood.levels import Levels
 
 SCORES = ("log_density", "gradient_norm")
 BATCH_SIZE = 256
@@ -54,13 +55,9 @@ class LikelihoodModel(State):
         for name, value in {**self.network, "epochs": epochs, "batch_size": batch_size}.items():
             check_positive_integer(name, value)
         check_positive("learning_rate", learning_rate)
-        if levels < 2 or not pixel_range[0] < pixel_range[1] or classes < 0:
-            raise ValueError(
-                "`levels` must be 2 or more, `pixel_range` must increase and `classes` must not be "
-                f"negative. Received: {levels=}, {pixel_range=}, {classes=}"
-            )
-        self.classes, self.levels, self.seed = int(classes), int(levels), int(seed)
-        self.pixel_range = (float(pixel_range[0]), float(pixel_range[1]))
+        check_not_negative(classes=classes)
+        self.levels = Levels(int(levels), float(pixel_range[0]), float(pixel_range[1]))
+        self.classes, self.seed = int(classes), int(seed)
         self.epochs, self.batch_size, self.learning_rate = epochs, batch_size, learning_rate
         self._learned: list[tf.Variable] = []
         self._compiled: dict[Any, Callable] = {}
@@ -69,11 +66,6 @@ class LikelihoodModel(State):
     def adapted(self) -> bool:
         """Whether the model has been fitted or loaded."""
         return bool(self._learned)
-
-    @property
-    def step(self) -> float:
-        """The distance of two levels, in units of x."""
-        return (self.pixel_range[1] - self.pixel_range[0]) / (self.levels - 1)
 
     def create(self, shape: tuple[int, ...]) -> None:
         """Create the network for images of `shape`, `[height, width, channels]`."""
@@ -99,15 +91,9 @@ class LikelihoodModel(State):
         """x as the network takes it."""
         return x
 
-    def quantise(self, x: Any) -> tf.Tensor:
-        """x with each pixel at the nearest of the levels."""
-        low, high = self.pixel_range
-        x = tf.clip_by_value(tf.convert_to_tensor(x, tf.float32), low, high)
-        return low + tf.round((x - low) / self.step) * self.step
-
     def score_inputs(self, x: Any) -> tf.Tensor:
         """x as `ood_score` reads it: at levels, as the training data was."""
-        return self.quantise(x)
+        return self.levels.quantise(x)
 
     def log_joint(self, x: Any) -> Any:
         """log p(x, y) of each class, `[n, classes]`: logits, as a JEM has; `[n, 1]` without."""
@@ -134,7 +120,7 @@ class LikelihoodModel(State):
 
     def gradient_norm(self, x: Any) -> Any:
         """||d log p(x) / dx||, x in units of half the pixel range, as that of a JEM; `[n]`."""
-        half = (self.pixel_range[1] - self.pixel_range[0]) / 2
+        half = (self.levels.high - self.levels.low) / 2
         gradient = tf.convert_to_tensor(self.gradient(x))
         norm = half * tf.norm(tf.reshape(gradient, [tf.shape(gradient)[0], -1]), axis=1)
         return norm.numpy() if tf.executing_eagerly() else norm
@@ -153,7 +139,7 @@ class LikelihoodModel(State):
 
     def bits_per_dim(self, x: Any) -> np.ndarray:
         """-log2 P(x) per value of an image at levels; `[n]`. For Glow an upper bound."""
-        return -self._log_mass(self.quantise(x)) / (np.prod(self._shape) * np.log(2.0))
+        return -self._log_mass(self.levels.quantise(x)) / (np.prod(self._shape) * np.log(2.0))
 
     def _log_mass(self, x: tf.Tensor) -> Any:
         return self.log_density(x)
@@ -189,12 +175,11 @@ class LikelihoodModel(State):
             self.create(tuple(int(n) for n in np.asarray(store["shape"])))
         super().load_own_variables(store)
 
-    def build_from_config(self, config: dict[str, Any]) -> None:
-        pass
-
     def get_config(self) -> dict[str, Any]:
-        names = "classes levels pixel_range epochs batch_size learning_rate seed".split()
-        return {**super().get_config(), **self.network, **{n: getattr(self, n) for n in names}}
+        names = ("classes", "epochs", "batch_size", "learning_rate", "seed")
+        config = {**super().get_config(), **self.network, **{n: getattr(self, n) for n in names}}
+        pixel_range = (self.levels.low, self.levels.high)
+        return {**config, "levels": self.levels.count, "pixel_range": pixel_range}
 
     def _log_joint(self, values: tf.Tensor) -> tf.Tensor:
         return self._log_conditional(values) + self["log_prior"]

@@ -96,7 +96,7 @@ class Glow(LikelihoodModel):
         self.fit(x, y if self.classes else None, verbose=False)
 
     def draw(self, n: Any, seed: Any, labels: Any = None) -> tf.Tensor:
-        """Draw `n` images, of `labels` or of the classes' frequencies; `[n, height, width, channels]`.
+        """Draw `n` images, of `labels` or by the frequencies of the classes.
 
         Gradients flow back to the weights of the flow.
         """
@@ -110,11 +110,11 @@ class Glow(LikelihoodModel):
 
     def sample(self, n: int, y: Any = None, seed: int = 0) -> np.ndarray:
         """Draw `n` images, of labels `y` if there are classes, at levels."""
-        return self.quantise(self.draw(n, (seed, 0), y)).numpy()
+        return self.levels.quantise(self.draw(n, (seed, 0), y)).numpy()
 
     def dequantise(self, x: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
         """Images at levels, moved inside their levels by `noise` from 0 to 1."""
-        return self.quantise(x) + (noise - 0.5) * self.step
+        return self.levels.quantise(x) + (noise - 0.5) * self.levels.step
 
     def score_inputs(self, x: Any) -> tf.Tensor:
         """x at levels with one noise for all rows: no score depends on the other rows."""
@@ -134,14 +134,14 @@ class Glow(LikelihoodModel):
     @property
     def _log_volume(self) -> float:
         """Of the box of values that belong to one image at levels."""
-        return float(np.prod(self._shape) * np.log(self.step))
+        return float(np.prod(self._shape) * np.log(self.levels.step))
 
     def _log_conditional(self, values: tf.Tensor, y: tf.Tensor | None = None) -> tf.Tensor:
-        unit = (values - self.pixel_range[0]) / self._span + 0.5 / self.levels - 0.5
+        unit = (values - self.levels.low) / self.levels.span + 0.5 / self.levels.count - 0.5
         unit = tf.ensure_shape(unit, [None, *self._shape])
         z = self._glow.inverse(unit)
         log_det = self._glow.inverse_log_det_jacobian(unit, event_ndims=3)
-        log_det -= float(np.prod(self._shape) * np.log(self._span))
+        log_det -= float(np.prod(self._shape) * np.log(self.levels.span))
         if y is None:
             z, mean, log_scale = z[:, tf.newaxis], self._mean, self._log_scale
             log_det = log_det[:, tf.newaxis]
@@ -150,10 +150,5 @@ class Glow(LikelihoodModel):
         squares = tf.square((z - mean) * tf.exp(-log_scale))
         return log_det - tf.reduce_sum(0.5 * (squares + LOG_2_PI) + log_scale, axis=-1)
 
-    @property
-    def _span(self) -> float:
-        """The width of all levels, in units of x."""
-        return self.levels * self.step
-
     def _from_unit(self, unit: tf.Tensor) -> tf.Tensor:
-        return (unit + 0.5 - 0.5 / self.levels) * self._span + self.pixel_range[0]
+        return (unit + 0.5 - 0.5 / self.levels.count) * self.levels.span + self.levels.low

@@ -49,7 +49,7 @@ class PixelCNN(LikelihoodModel):
     ):
         network = {"filters": filters, "resnet": resnet, "hierarchies": hierarchies}
         super().__init__(network={**network, "mixture": mixture}, **settings)
-        self.unit = 1.0 / self.step
+        self.unit = 1.0 / self.levels.step
 
     def _create(self) -> tuple[list[tf.Variable], list[tf.Variable]]:
         from tensorflow_probability.python import distributions
@@ -69,7 +69,7 @@ class PixelCNN(LikelihoodModel):
             num_logistic_mix=self.network["mixture"],
             dropout_p=0.0,
             use_weight_norm=False,
-            high=self.levels - 1,
+            high=self.levels.count - 1,
         )
         trained = list(self._pixelcnn.network.trainable_variables)
         fitting.redraw(trained, self.seed)
@@ -82,7 +82,7 @@ class PixelCNN(LikelihoodModel):
 
     def _values(self, x: tf.Tensor) -> tf.Tensor:
         """The number of the level of each pixel."""
-        return tf.round((self.quantise(x) - self.pixel_range[0]) / self.step)
+        return self.levels.numbers(x)
 
     def training_log_mass(self, x: tf.Tensor, y: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
         """log P(x, y)."""
@@ -121,7 +121,7 @@ class PixelCNN(LikelihoodModel):
             outputs = self._compiled["parameters"](tf.constant(x), *condition)
             pixel = [np.float64(output[:, row, column]) for output in outputs]
             x[:, row, column] = self._draw_pixel(rng, *pixel)
-        low, high = self.pixel_range
+        low, high = self.levels.low, self.levels.high
         return (low + (x + 1.0) * ((high - low) / 2.0)).astype(np.float32)
 
     def _draw_pixel(
@@ -142,6 +142,6 @@ class PixelCNN(LikelihoodModel):
                 location = location + value * coefficients[rows, chosen, used]
                 used += 1
             value = location + scales[rows, chosen, channel] * rng.logistic(size=len(logits))
-            level = np.round((np.clip(value, -1.0, 1.0) + 1.0) / 2.0 * (self.levels - 1))
-            channels.append(level / (self.levels - 1) * 2.0 - 1.0)
+            half = (self.levels.count - 1) / 2.0
+            channels.append(np.round((np.clip(value, -1.0, 1.0) + 1.0) * half) / half - 1.0)
         return np.stack(channels, axis=-1)
