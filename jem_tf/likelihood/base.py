@@ -167,7 +167,7 @@ class LikelihoodModel(State):
         """Save to one `.npz` file, without pickled objects; `load` reads it."""
         config = np.array(json.dumps([type(self).__name__, self.get_config()]))
         temporary = Path(path).with_name(f".{Path(path).name}.part.npz")
-        np.savez(temporary, config=config, **self.arrays())
+        np.savez(temporary, allow_pickle=False, config=config, **self.arrays())
         temporary.replace(path)
 
     def load_own_variables(self, store: Any) -> None:

@@ -12,7 +12,7 @@ from jem_tf.likelihood.base import LikelihoodModel
 from jem_tf.likelihood.glow import Glow
 from jem_tf.likelihood.pixelcnn import PixelCNN
 
-MODELS = {"glow": Glow, "pixelcnn": PixelCNN}
+MODELS: dict[str, type[LikelihoodModel]] = {"glow": Glow, "pixelcnn": PixelCNN}
 MODEL_FILE = "model.npz"
 
 

@@ -17,11 +17,12 @@ SAVE_STEPS = 200  # between two checkpoints
 
 
 def redraw(variables: list[tf.Variable], seed: int) -> None:
-    """Draw first weights by `seed`, each with the spread that its initialiser gave it."""
+    """Draw first weights by `seed`, as Glorot and Bengio do; those that are zero stay zero."""
     rng = np.random.default_rng(seed)
     for variable in variables:
-        spread = float(np.std(variable.numpy()))
-        if len(variable.shape) > 1 and spread > 0:
+        if len(variable.shape) > 1 and variable.numpy().any():
+            *window, fan_in, fan_out = variable.shape
+            spread = np.sqrt(2.0 / (np.prod(window) * (fan_in + fan_out)))
             variable.assign(rng.normal(0.0, spread, variable.shape).astype(np.float32))
 
 

@@ -119,7 +119,7 @@ class PixelCNN(LikelihoodModel):
         x = np.zeros((n, *self._shape), np.float32)  # from -1 to 1, as TFP's network takes it
         for row, column in np.ndindex(*self._shape[:2]):
             outputs = self._compiled["parameters"](tf.constant(x), *condition)
-            pixel = [np.float64(output[:, row, column]) for output in outputs]
+            pixel = [np.asarray(output[:, row, column], np.float64) for output in outputs]
             x[:, row, column] = self._draw_pixel(rng, *pixel)
         low, high = self.levels.low, self.levels.high
         return (low + (x + 1.0) * ((high - low) / 2.0)).astype(np.float32)
@@ -134,7 +134,8 @@ class PixelCNN(LikelihoodModel):
     ) -> np.ndarray:
         """The channels of a pixel, at levels. TFP's own samples are rounded only at the end."""
         chosen = (logits + rng.gumbel(size=logits.shape)).argmax(-1)
-        rows, channels, used = np.arange(len(logits)), [], 0
+        rows, used = np.arange(len(logits)), 0
+        channels: list[np.ndarray] = []
         for channel in range(locations.shape[-1]):
             location = locations[rows, chosen, channel]
             for value in channels:

@@ -43,7 +43,7 @@ def test_a_pixel_sees_only_those_before_it_before_training_as_well(hierarchies):
     model = PixelCNN(filters=3, mixture=2, levels=4, hierarchies=hierarchies)
     model.create((4, 4, 1))
     x = tf.constant(np.random.default_rng(0).uniform(-1, 1, (1, 4, 4, 1)), tf.float32)
-    with tf.GradientTape() as tape:
+    with tf.GradientTape(persistent=True) as tape:
         tape.watch(x)
         logits, locations, scales = model._pixelcnn.network(x, training=False)
         together = tf.concat([logits[..., tf.newaxis], locations, scales], axis=-1)
