@@ -114,7 +114,7 @@ def draw(scores: dict[str, dict[str, dict[str, np.ndarray]]], path: Path) -> Non
             axis.set_yticks([])
             axis.minorticks_off()
             axis.tick_params(labelsize=8)
-    axes[0][0].legend(fontsize=8, frameon=False)
+    axes[0][-1].legend(fontsize=8, frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
     figure.tight_layout()
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=110)
