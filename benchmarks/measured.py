@@ -22,6 +22,8 @@ MEMBERS = {  # in words, and in the order of rows that a source does not have
     "dual_adversarial": "dual adversarial",
     "score_matching": "score matching",
     "energy_discrepancy": "energy discrepancy",
+    "glow": "Glow",
+    "pixelcnn": "PixelCNN++",
 }
 
 
@@ -62,6 +64,9 @@ def read(path: Path) -> list[Result]:
         return [_of_run(path, _of_metrics(first))]
     if "settings" in content:
         return [_of_comparison(content)]
+    if "likelihood" in content:
+        runs = content["likelihood"].items()
+        return [_of_run(Path(r), {**v, "auroc": _by_base_name(v["auroc"])}) for r, v in runs]
     if content and all((Path(run) / "config.json").is_file() for run in content):
         return [_of_run(Path(r), {"detectors": _by_base_name(v)}) for r, v in content.items()]
     print(f"{path}: nothing was measured", file=sys.stderr)

@@ -1,11 +1,11 @@
 """The tables of the sources as Markdown, beside what was measured here.
 
     jem-tf evaluate runs/digits
-    python benchmarks/paper_tables.py runs/* runs/compare/* runs/detectors.json
+    python benchmarks/paper_tables.py runs/* runs/compare/* runs/detectors.json runs/likelihood.json
 
-Reads run directories that were evaluated, directories of `compare.py` and files of `detectors.py`
-(`measured.py`). Columns "here" are empty where nothing was run. Runs that differ only in their seed
-are averaged. The figures of the sources are in `published.toml`.
+Reads run directories that were evaluated, directories of `compare.py`, and files of `detectors.py`
+and `likelihood.py` (`measured.py`). Columns "here" are empty where nothing was run. Runs that
+differ only in their seed are averaged. The figures of the sources are in `published.toml`.
 """
 
 import argparse

@@ -97,7 +97,10 @@ def _add_train(commands: Commands) -> None:
         help="begin with a trained classifier: .keras or .h5 file, run directory, or SavedModel of "
         "Keras 2; a softmax at its end is taken off",
     )
-    parser.add_argument("--objective", help=f"what is learned: {OBJECTIVES}")
+    parser.add_argument(
+        "--objective",
+        help=f"what is learned: {OBJECTIVES}; or a likelihood model: glow, pixelcnn",
+    )
     parser.add_argument("--epochs", type=positive_integer, help="passes over the data")
     parser.add_argument("--batch-size", type=positive_integer, help="rows, and chains, in a step")
     parser.add_argument("--learning-rate", type=positive_number, help="of Adam")

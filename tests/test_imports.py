@@ -24,6 +24,8 @@ FORBIDDEN = (
     "jem_tf.client",
     "jem_tf.evaluation",
     "jem_tf.cli",
+    "jem_tf.likelihood",
+    "tf_keras",
 )
 
 

@@ -44,6 +44,7 @@ LAYERS = [
             ("backbones/", "which network?"),
             ("data/", "which rows?"),
             ("composition/", "several models as one"),
+            ("likelihood/", "exact log p(x)"),
         ],
     ),
     (

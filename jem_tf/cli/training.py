@@ -20,10 +20,13 @@ from jem_tf.training import (
     supervisor,
 )
 
+LIKELIHOOD_MODELS = ("glow", "pixelcnn")  # loaded only if they are asked for
 RECIPE_FLAGS = ("epochs", "batch_size", "learning_rate", "steps")
 
 
 def train(arguments: Namespace) -> None:
+    if arguments.objective in LIKELIHOOD_MODELS:
+        return _train_likelihood(arguments)
     multi_worker = distribution.spans_workers(arguments.strategy)
     restarts = arguments.restarts if arguments.restarts is not None else 10 if multi_worker else 0
     if supervisor.is_supervised():
@@ -75,6 +78,36 @@ def train(arguments: Namespace) -> None:
         print(f"\nResume with: jem-tf train --resume {out}", file=sys.stderr)
         raise
     print(f"{out}/model.keras is ready")
+
+
+def _train_likelihood(arguments: Namespace) -> None:
+    """Train a model that is no JEM, with flags of its own by --set, into a run directory."""
+    from jem_tf.training import likelihood
+
+    name = arguments.objective
+    source = _data_source(arguments, None)
+    dataset = source.load(arguments.strict)
+    options = likelihood.parse_options(name, arguments.set)
+    flags = {flag: getattr(arguments, flag) for flag in likelihood.TRAINING}
+    options |= {flag: value for flag, value in flags.items() if value is not None}
+    resumed = arguments.resume if isinstance(arguments.resume, Path) else None
+    out = resumed or arguments.out or Path("runs") / f"{dataset.name}_{name}"
+    print(f"Training {name} on {dataset.name} into {out}", flush=True)
+    try:
+        likelihood.train(
+            dataset,
+            name,
+            out,
+            options,
+            source,
+            seed=arguments.seed or 0,
+            overwrite=arguments.overwrite,
+            resume=bool(arguments.resume),
+        )
+    except KeyboardInterrupt:
+        print("\nThe same command with --resume continues.", file=sys.stderr)
+        raise
+    print(f"{out}/model.npz is ready")
 
 
 def list_recipes(arguments: Namespace) -> None:

@@ -18,24 +18,25 @@ from jem_tf.objectives.nce import NCE, logistic_losses
 
 @keras.saving.register_keras_serializable("jem_tf")
 class FCE(NCE):
-    """`NCE` with a `Flow` that is trained against the model.
+    """`NCE` with a flow that is trained against the model.
 
     ```python
     JEM(backbone, objective=FCE(Flow(couplings=6)))
     ```
 
     Args:
-        noise: the flow, fitted to the data by its likelihood first.
+        noise: the flow, fitted to the data by its likelihood first: `Flow`, or
+            `jem_tf.likelihood.Glow` for images.
         weight: of the discrimination, beside cross-entropy.
         rate: learning rate of the flow, for plain gradients clipped to norm 1.
     """
 
-    def __init__(
-        self, noise: Flow | None = None, weight: float = 1.0, rate: float = 3e-3, **kwargs: Any
-    ):
+    def __init__(self, noise: Any = None, weight: float = 1.0, rate: float = 3e-3, **kwargs: Any):
         noise = Flow() if noise is None else noise
-        if not isinstance(noise, Flow):
-            raise ValueError(f"`noise` of FCE must be a Flow, which learns. Received: {noise!r}")
+        if not hasattr(noise, "flow_weights"):
+            raise ValueError(
+                f"`noise` of FCE must be a Flow or a Glow, which learn. Received: {noise!r}"
+            )
         check_positive("rate", rate)
         super().__init__(noise, weight, **kwargs)
         self.rate = float(rate)
@@ -58,15 +59,14 @@ class FCE(NCE):
         _, batch, seed = negatives
         weights = self.noise.flow_weights
         with tf.GradientTape(watch_accessed_variables=False) as tape:
-            for weight in weights:
-                tape.watch(weight.value)
+            tape.watch(weights)
             x = self.noise.draw(tf.shape(batch.x)[0], seed)
             both = tf.concat([batch.x, x], axis=0)
             log_ratio = self.log_ratio(model.logits(both), both)
             weight = tf.concat([batch.weight, tf.ones([tf.shape(x)[0]])], axis=0)
             loss = -mean_share(logistic_losses(log_ratio, tf.shape(batch.x)[0]), weight)
         assert self._flow_optimizer is not None
-        gradients = tape.gradient(loss, [w.value for w in weights])
+        gradients = tape.gradient(loss, weights)
         self._flow_optimizer.apply_gradients(zip(gradients, weights))
 
     def get_config(self) -> dict[str, Any]:

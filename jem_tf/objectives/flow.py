@@ -63,7 +63,7 @@ class Flow(State):
     @property
     def flow_weights(self) -> list[Any]:
         """The weights, for the objective that trains the flow."""
-        return [weight for network in self.networks for weight in network.weights]
+        return [weight.value for network in self.networks for weight in network.weights]
 
     @property
     def adapted(self) -> bool:
@@ -151,9 +151,9 @@ class Flow(State):
             x = tf.gather(data, indices)
             x += noise * tf.random.stateless_normal(tf.shape(x), seeds[1])
             with tf.GradientTape() as tape:
-                tape.watch([weight.value for weight in weights])
+                tape.watch(weights)
                 loss = -tf.reduce_mean(self.log_density(x))
-            gradients = tape.gradient(loss, [weight.value for weight in weights])
+            gradients = tape.gradient(loss, weights)
             optimizer.apply_gradients(zip(gradients, weights))
 
         strategy = tf.distribute.get_strategy()

@@ -99,6 +99,8 @@ class NCE(Objective):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "NCE":
+        if config["noise"].get("registered_name") == "jem_tf>Glow":
+            import jem_tf.likelihood  # noqa: F401 (registers it; loaded only if it is used)
         noise = keras.saving.deserialize_keras_object(config["noise"])
         return cls(**{**config, "noise": noise})
 

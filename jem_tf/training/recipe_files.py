@@ -97,12 +97,12 @@ def change(recipe: Recipe, assignments: Iterable[str]) -> Recipe:
         if not equals:
             raise ValueError(f"--set takes key=value, such as epochs=20. Received: {assignment!r}")
         key, _, option = key.strip().replace("-", "_").partition(".")
-        value = _value(text.strip())
+        value = parse_value(text.strip())
         recipe = _replace(recipe, {key: {option: value} if option else value})
     return recipe
 
 
-def _value(text: str) -> Any:
+def parse_value(text: str) -> Any:
     """The value of `text` in TOML, or `text` itself: strings need no quotes."""
     try:
         return tomllib.loads(f"value = {text}")["value"]

@@ -143,6 +143,21 @@ def test_a_likelihood_model_has_scores_and_no_classifier(tmp_path):
     assert glow["what ran here"] == "digits, glow, 4 epochs, seed 1"
 
 
+def test_a_file_of_likelihood_models_fills_their_rows(tmp_path):
+    """As `likelihood.py` writes it: AUROC by run, and bits per dimension."""
+    data, recipe = {"dataset": "digits"}, {"model": "pixelcnn", "epochs": 4}
+    config = {"data": data, "seed": 1, "recipe": recipe, "objective": "pixelcnn"}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    measured = {"auroc": {"log_density": {"noise": 0.125}}, "bits_per_dim": 3.5}
+    file = tmp_path / "likelihood.json"
+    file.write_text(json.dumps({"likelihood": {str(tmp_path): measured}}))
+    text = "\n\n".join(paper_tables.tables([file]))
+    rows = read_rows(text, "AUROC of log p(x), by set")
+    (row,) = [row for row in rows if row["model"] == "PixelCNN++"]
+    assert (row["constant"], row["here: noise"]) == ("0.00", "0.12")
+    assert row["what ran here"] == "digits, pixelcnn, 4 epochs, seed 1"
+
+
 @pytest.mark.slow
 def test_a_comparison_can_be_read(small, tmp_path, monkeypatch, capsys):
     setting = "only: objective_options.classifies=false, objective_options.temperature=0.1"
