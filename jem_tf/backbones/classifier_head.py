@@ -25,7 +25,8 @@ def classifier_head(
     """Dense layers beside a frozen linear layer that repeats the `logits` of a classifier.
 
     ```python
-    head = classifier_head(encoder.predict(x_train), classifier.predict(x_train))
+    encoder = keras.Model(network.inputs[0], network.layers[-2].output)
+    head = classifier_head(encoder.predict(x_train), network.predict(x_train))
     model = jem_tf.JEM(head, encoder=encoder)
     ```
 

@@ -145,6 +145,7 @@ def test_stuck_chains_do_not_make_the_energies_diverge(make_model, blobs):
         keras.utils.set_random_seed(1)
         model = make_model(
             sampler=jem_tf.SGLD(1, step_size=1e-9, noise=0),
+            start=jem_tf.Uniform(),
             objective=Joint(weight=1.0, lag=lag),
             optimizer=keras.optimizers.SGD(0.05),
         )
