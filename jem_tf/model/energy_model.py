@@ -5,7 +5,6 @@ take and return tensors.
 """
 
 import random
-from functools import partial
 from typing import Any
 
 import keras
@@ -13,24 +12,23 @@ import numpy as np
 import tensorflow as tf
 
 from jem_tf import energy as maths
-from jem_tf._tf import cores, private
 from jem_tf._tf.state import State
 from jem_tf.checks import check_positive_integer
 from jem_tf.data import inputs
 from jem_tf.data.labels import class_indices
 from jem_tf.detection.detector import FUSED, Detector
 from jem_tf.model import detecting, drawing
-from jem_tf.model.backbone import call_allowing_empty, check_backbone, check_output_shape
 from jem_tf.model.batching import BATCH_SIZE, BatchedCalls
 from jem_tf.model.chains import Chains
-from jem_tf.model.encoding import Encoder, Features
+from jem_tf.model.encoding import Features
 from jem_tf.model.latent import find_latent
+from jem_tf.model.network_model import NetworkModel
 from jem_tf.sampling import ChainStart, InputRange, Sampler
 
 SAMPLE_STEPS = 400
 
 
-class EnergyModel(private.TrainableModel):
+class EnergyModel(NetworkModel):
     """A backbone with a sampler and the range of its inputs; base class of `JEM`.
 
     E(x) = -logsumexp_y f(x)[y] for the logits f of the backbone at inference.
@@ -45,11 +43,7 @@ class EnergyModel(private.TrainableModel):
         encoder: keras.Model | None = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
-        check_backbone(backbone)
-        self.backbone = backbone
-        self.encoder = encoder
-        self._encoding = None if encoder is None else Encoder(encoder, backbone)
+        super().__init__(backbone, encoder, **kwargs)
         self.sampler = sampler
         self.input_range = InputRange(name="input_range")
         self.start = start
@@ -62,38 +56,9 @@ class EnergyModel(private.TrainableModel):
         self._batched = BatchedCalls()
 
     def build(self, input_shape: Any) -> None:
-        logits = self.backbone(keras.KerasTensor(input_shape))  # builds it, whatever its kind
-        check_output_shape(getattr(logits, "shape", logits))
-        self.num_classes = logits.shape[-1]
-        self.example_shape = tuple(input_shape[1:])
+        super().build(input_shape)
         readable = self.raw_dtype.is_floating  # outliers cannot be made from text
         self.detector.attach(self.backbone, self.encoder if readable else None)
-        self.built = True
-
-    @property
-    def raw_shape(self) -> tuple[Any, ...]:
-        """The shape of a raw input; without an encoder that of an input of the backbone."""
-        return self.example_shape if self._encoding is None else self._encoding.shape
-
-    @property
-    def raw_dtype(self) -> tf.DType:
-        """The type of raw inputs: float32, or what the encoder takes."""
-        return tf.float32 if self._encoding is None else self._encoding.dtype
-
-    @property
-    def raw_network(self) -> keras.Model:
-        """The network that takes raw inputs: the encoder, or without one the backbone."""
-        return self.backbone if self.encoder is None else self.encoder
-
-    def encode(self, x: Any) -> Any:
-        """The vectors of raw inputs `x`; `x` itself without an encoder.
-
-        Vectors of an array can be passed to every method instead of raw inputs, and are not encoded
-        again. A tensor becomes a tensor, differentiable by `x`.
-        """
-        if self._encoding is None:
-            return x
-        return self._encoding(x) if tf.is_tensor(x) else self._encoding.data(x)[0]
 
     def detector_inputs(self, x: Any) -> Any:
         """What the detector reads: raw inputs, and vectors if raw inputs are not real numbers."""
@@ -105,34 +70,6 @@ class EnergyModel(private.TrainableModel):
                 f"{self.raw_shape}. Received: vectors of shape {x.shape}"
             )
         return x
-
-    def encode_data(self, x: Any, y: Any = None) -> tuple[Any, Any]:
-        """x and y with x encoded; finite streams become arrays. The same without an encoder."""
-        return (x, y) if self._encoding is None else self._encoding.data(x, y)[:2]
-
-    def predict(self, x: Any, *args: Any, **kwargs: Any) -> Any:
-        """As `keras.Model.predict`: logits `[n, classes]`."""
-        return super().predict(self.encode(x), *args, **kwargs)
-
-    def evaluate(self, x: Any = None, y: Any = None, *args: Any, **kwargs: Any) -> Any:
-        """As `keras.Model.evaluate`."""
-        if self._encoding is not None and not private.is_inside_fit(kwargs):
-            x, y, weight = self._encoding.data(x, y, kwargs.pop("sample_weight", None))
-            kwargs["sample_weight"] = weight
-        return super().evaluate(x, y, *args, **kwargs)
-
-    def call(self, inputs: tf.Tensor, training: bool | None = None) -> tf.Tensor:
-        """Logits `[batch, classes]`."""
-        return self.backbone(inputs, training=training)
-
-    def logits(self, x: tf.Tensor, training: bool = False) -> tf.Tensor:
-        """The logits of the backbone, in the graph, for any number of rows."""
-        return call_allowing_empty(partial(self.backbone, training=training), x)
-
-    def logits_in_shares(self, x: tf.Tensor) -> tf.Tensor:
-        """`logits`, for shares of the rows side by side where operations have one core each."""
-        shares = cores.split_rows(x, cores.num_shares())
-        return tf.concat([self.logits(x[rows]) for rows in shares], axis=0)
 
     def energy(
         self, x: Any, y: Any = None, batch_size: int = BATCH_SIZE, latent: Any = None
