@@ -206,6 +206,21 @@ def test_what_is_excluded_is_avoided_and_bounded():
     assert near == pytest.approx(shares[1], abs=0.03)
 
 
+@pytest.mark.parametrize("temperature", [1.0, 0.5])
+def test_without_a_class_are_the_other_classes(temperature):
+    """log(1 - p(y | x)) / T against SciPy, also where p(y | x) rounds to 1; and samples: the wanted
+    Gaussian lies half in the part of the class that is not wanted."""
+    classes = make_gaussians([[4, 0], [-4, 0], [-4, 3]], 0.5, temperature)
+    logits = classes.predict(GRID, verbose=0).astype(np.float64)
+    expected = logsumexp(logits[:, 1:], axis=1) - logsumexp(logits, axis=1)
+    found = (~Expert(classes, label=0)).log_density(GRID)
+    np.testing.assert_allclose(found, expected / temperature, rtol=1e-4, atol=1e-3)
+    assert expected.min() < -100 and found.max() <= 1e-3
+    without = Expert(make_gaussians([[0, 0]], 1.0, temperature)) & ~Expert(classes, label=0)
+    samples = without.sample(200, steps=500, seed=0)
+    assert (samples[:, 0] > 0.3).mean() < 0.05  # half of them without the exclusion
+
+
 def test_the_level_of_an_exclusion_is_exceeded_by_most_samples():
     """Of a Gaussian in the plane, 99 % have log p - max log p > -log 100. The quantile of 256
     samples has a standard error of 0.6, and unadjusted steps widen the density."""

@@ -2,7 +2,8 @@
 
 a & b    log p = w_a log a + w_b log b                        products of experts
 a | b    log p = log(s_a a / Z_a + s_b b / Z_b)               mixtures, shares s
-~a       log p = -log(1 + a / level)                          bounded: 0 where a is small
+~a       log p = log(1 - p(y | x)) / T                        for an expert with a class
+         log p = -log(1 + a / level)                          else; both are at most 0
 """
 
 import math
@@ -78,7 +79,7 @@ class Product(_Combined):
         return next((part.first for part in self.parts if part.normalisable), super().first)
 
     def combine(self, of: Of) -> tf.Tensor:
-        return tf.add_n([w * part.combine(of) for part, w in zip(self.parts, self.numbers)])
+        return sum(w * part.combine(of) for part, w in zip(self.parts, self.numbers))
 
     def draw(self, n: int, steps: int, seed: int) -> np.ndarray:
         """(a | b) & c is (a & c) | (b & c), whose parts chains can sample one by one."""
@@ -149,14 +150,18 @@ class Mixture(_Combined):
 
 
 class Exclusion(Composition):
-    """`~a`: inputs that the part finds unlikely. `(~a) ** 2` avoids them more.
+    """`~a`: inputs that the part does not describe. `(~a) ** 2` avoids them more.
 
-    log p = -log(1 + a(x) / exp(level)) is at most 0, so that b & ~a is normalisable if b is.
+    For an expert with a class, these are inputs of the other classes, log(1 - p(y | x)) / T. The
+    densities of classes have log p(x) in common: less density of one would mean less of all.
+    Otherwise log p = -log(1 + a(x) / exp(level)). Both are at most 0, so that b & ~a is
+    normalisable if b is.
 
     Args:
         part: what is not wanted.
         level: the log density, as `part.log_density` returns it, below which nothing changes. By
-            default 99 % of the samples of `part` have a higher one.
+            default 99 % of the samples of `part` have a higher one. An expert with a class needs
+            none; with a level, its density is avoided instead.
     """
 
     normalisable = False
@@ -172,8 +177,25 @@ class Exclusion(Composition):
             self._level = constants.level(self.part)
         return self._level
 
+    @property
+    def _has_class(self) -> bool:
+        return (
+            self._given_level is None
+            and isinstance(self.part, Expert)
+            and self.part.label is not None
+        )
+
     def combine(self, of: Of) -> tf.Tensor:
+        if self._has_class:
+            return self._log_other_classes(of)
         return -tf.nn.softplus(self.part.combine(of) - self.level)
+
+    def _log_other_classes(self, of: Of) -> tf.Tensor:
+        """log(1 - p(y | x)) / T, by the logits of the other classes: 1 - p rounds to 0."""
+        model, temperature = self.part.first.model, self.part.first.temperature
+        others = [y for y in range(model.num_classes) if y != self.part.first.label]
+        logits = tf.stack([temperature * of(Expert(model, y)) for y in others])
+        return tf.reduce_logsumexp(logits, axis=0) / temperature - of(Expert(model))
 
     def experts(self) -> Iterator[Expert]:
         return self.part.experts()
@@ -183,7 +205,8 @@ class Exclusion(Composition):
 
     def prepare(self) -> None:
         self.part.prepare()
-        _ = self.level
+        if not self._has_class:
+            _ = self.level
 
     def __repr__(self) -> str:
         return f"~{self.part!r}"
