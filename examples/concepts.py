@@ -144,9 +144,16 @@ rows.append((0.25 * red_square | 0.75 * blue_cross).sample(COUNT, seed=1))
 crosses = (judge(rows[-1])["position"] == 15).mean()
 print(f"0.25 red square | 0.75 blue cross: share at the place of the cross {crosses:.2f}")
 
-for name, part in [("all", corner), ("not red", corner & ~expert("colour", 0))]:
-    rows.append(part.sample(COUNT, seed=2))
-    print(f"corner, {name}: share of red {(judge(rows[-1])['colour'] == 0).mean():.2f}")
+anything = corner.sample(COUNT, seed=2)
+rows.append(anything)
+excluded = []
+for label, colour in enumerate(COLOURS):
+    samples = (corner & ~expert("colour", label)).sample(COUNT, seed=2)
+    before, after = ((judge(v)["colour"] == label).mean() for v in (anything, samples))
+    print(f"corner: share of {colour} {before:.2f}; and not {colour}: {after:.2f}")
+    excluded.append(after)
+    rows.append(samples)
+print(f"excluded colours: {np.mean(excluded):.2f}")
 
 pictures.save_grid(np.concatenate([x[:10], *(row[:10] for row in rows)]), 10, arguments.picture)
 maps = arguments.picture.with_stem(arguments.picture.stem + "_maps")
