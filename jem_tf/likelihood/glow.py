@@ -95,22 +95,27 @@ class Glow(LikelihoodModel):
         """Fit the flow to rows `x`, as an objective does; labels only if it has classes."""
         self.fit(x, y if self.classes else None, verbose=False)
 
-    def draw(self, n: Any, seed: Any, labels: Any = None) -> tf.Tensor:
+    def draw(self, n: Any, seed: Any, labels: Any = None, temperature: float = 1.0) -> tf.Tensor:
         """Draw `n` images, of `labels` or by the frequencies of the classes.
 
-        Gradients flow back to the weights of the flow.
+        Gradients flow back to the weights of the flow. z has `temperature` times its standard
+        deviation.
         """
         seeds = tf.random.split(tf.convert_to_tensor(seed), 2)
         if labels is None:
             prior = tf.tile(self["log_prior"][tf.newaxis], [n, 1])
             labels = tf.random.stateless_categorical(prior, 1, seeds[0])[:, 0]
-        noise = tf.random.stateless_normal([n, self._mean.shape[1]], seeds[1])
+        noise = temperature * tf.random.stateless_normal([n, self._mean.shape[1]], seeds[1])
         z = tf.gather(self._mean, labels) + tf.exp(tf.gather(self._log_scale, labels)) * noise
         return self._from_unit(self._glow.forward(z))
 
-    def sample(self, n: int, y: Any = None, seed: int = 0) -> np.ndarray:
-        """Draw `n` images, of labels `y` if there are classes, at levels."""
-        return self.levels.quantise(self.draw(n, (seed, 0), y)).numpy()
+    def sample(self, n: int, y: Any = None, seed: int = 0, temperature: float = 0.7) -> np.ndarray:
+        """Draw `n` images, of labels `y` if there are classes, at levels.
+
+        With a `temperature` of 1 they have the density of the model. After little training, some
+        values are then infinite. 0.7 is that of the paper's pictures.
+        """
+        return self.levels.quantise(self.draw(n, (seed, 0), y, temperature)).numpy()
 
     def dequantise(self, x: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
         """Images at levels, moved inside their levels by `noise` from 0 to 1."""
