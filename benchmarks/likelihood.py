@@ -15,6 +15,7 @@ from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
+import keras
 import numpy as np
 
 import jem_tf
@@ -38,6 +39,7 @@ def main() -> None:
     parser.add_argument("--picture", type=Path, help="histograms of the scores, as PNG")
     parser.add_argument("--out", type=Path, default=Path("runs/likelihood.json"))
     arguments = parser.parse_args()
+    keras.utils.disable_interactive_logging()  # no progress bars of `predict`
     results, scores = {}, {}
     for run in arguments.runs:
         model, data = open_run(run, arguments.data_dir)
