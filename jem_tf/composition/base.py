@@ -141,6 +141,7 @@ class Composition(ABC):
         self.prepare()
         start_seed, chain_seed = tf.unstack(tf.random.split(tf.constant([seed, 0]), 2))
         labels = None if first.label is None else tf.fill([n], first.label)
+        temperature = constants.sampler_temperature(model)
 
         @tf.function
         def run() -> tf.Tensor:
@@ -148,7 +149,7 @@ class Composition(ABC):
             size = tf.identity(model.progress["step_size"])
             # At temperature T, the sampler samples the density exp(f / T) of f.
             return model.sampler.run(
-                lambda unit: first.temperature * self.unit_log_density(unit),
+                lambda unit: temperature * self.unit_log_density(unit),
                 x,
                 chain_seed,
                 steps,

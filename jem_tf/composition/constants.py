@@ -26,14 +26,15 @@ MAX_ERROR = 0.2  # nats; a share of 0.5 is then between 0.4 and 0.6
 
 
 def temperature(model: Any) -> float:
-    """T of the density exp(f / T) that `model` has learned.
+    """T of the density exp(f / T) that `model` has learned: that of its sampler, and 1 for
+    objectives without chains, whatever the sampler's is."""
+    return sampler_temperature(model) if model.objective.uses_chains else 1.0
 
-    It is that of the sampler, s^2 / 2a for a fixed noise s and step size a, and 1 for objectives
-    without chains.
-    """
+
+def sampler_temperature(model: Any) -> float:
+    """T of the density exp(f / T) that chains of `model` sample: s^2 / 2a for a fixed noise s and
+    step size a."""
     sampler = model.sampler
-    if not model.objective.uses_chains:
-        return 1.0
     noise = getattr(sampler, "noise", "tied")
     if isinstance(noise, str) or noise == 0:  # without noise, chains have no temperature
         return float(sampler.temperature)

@@ -70,6 +70,8 @@ def check_same_shapes(parts: Sequence[Any]) -> None:
                 "Parts of a composition are trained models and compositions of them. Received: "
                 f"{type(model).__name__}"
             )
+    if any(model.encoder is not models[0].encoder for model in models):
+        raise ValueError("Models to compose must share their encoder, or have none.")
     shapes = [model.example_shape for model in models]
     if len(set(shapes)) > 1:
         raise ValueError(f"Models to compose must take the same inputs. Received: shapes {shapes}")

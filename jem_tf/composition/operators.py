@@ -41,6 +41,10 @@ class _Combined(Composition):
             )
         check_same_ranges(list(self.experts()))
 
+    @property
+    def first(self) -> Expert:
+        return next((part.first for part in self.parts if part.normalisable), super().first)
+
     def experts(self) -> Iterator[Expert]:
         for part in self.parts:
             yield from part.experts()
@@ -73,10 +77,6 @@ class Product(_Combined):
         for number in self.numbers:
             check_positive("weight", number, "positive; ~a is for what is not wanted")
         self.normalisable = any(part.normalisable for part in self.parts)
-
-    @property
-    def first(self) -> Expert:
-        return next((part.first for part in self.parts if part.normalisable), super().first)
 
     def combine(self, of: Of) -> tf.Tensor:
         return sum(w * part.combine(of) for part, w in zip(self.parts, self.numbers))
@@ -170,6 +170,11 @@ class Exclusion(Composition):
         self.part, self._given_level = as_composition(part), level
         self.part.check_normalisable("~")
         self._level = level
+        if self._has_class:  # here, as temperatures cannot be read in a graph
+            expert = self.part.first
+            classes = [y for y in range(expert.model.num_classes) if y != expert.label]
+            self._others = [Expert(expert.model, y) for y in classes]
+            self._all = Expert(expert.model)
 
     @property
     def level(self) -> float:
@@ -192,10 +197,9 @@ class Exclusion(Composition):
 
     def _log_other_classes(self, of: Of) -> tf.Tensor:
         """log(1 - p(y | x)) / T, by the logits of the other classes: 1 - p rounds to 0."""
-        model, temperature = self.part.first.model, self.part.first.temperature
-        others = [y for y in range(model.num_classes) if y != self.part.first.label]
-        logits = tf.stack([temperature * of(Expert(model, y)) for y in others])
-        return tf.reduce_logsumexp(logits, axis=0) / temperature - of(Expert(model))
+        temperature = self._all.temperature
+        logits = tf.stack([temperature * of(expert) for expert in self._others])
+        return tf.reduce_logsumexp(logits, axis=0) / temperature - of(self._all)
 
     def experts(self) -> Iterator[Expert]:
         return self.part.experts()

@@ -93,6 +93,12 @@ class Glow(LikelihoodModel):
 
     def adapt(self, x: np.ndarray, y: Any = None, classes: int = 0) -> None:
         """Fit the flow to rows `x`, as an objective does; labels only if it has classes."""
+        replicas = tf.distribute.get_strategy().num_replicas_in_sync
+        if replicas > 1:
+            raise ValueError(
+                "A Glow is fitted on one device. Fit it before the strategy is created, or use "
+                f"`Flow`. Received: a strategy with {replicas} replicas"
+            )
         self.fit(x, y if self.classes else None, verbose=False)
 
     def draw(self, n: Any, seed: Any, labels: Any = None, temperature: float = 1.0) -> tf.Tensor:

@@ -79,7 +79,7 @@ class EnergyModel(NetworkModel):
         logits: maths.LogitsFn = self.logits
         if latent is not None:
             variable = find_latent(self.backbone, "`energy` with `latent`")
-            labels = variable.pair_indices(labels, latent, len(x))
+            labels = variable.pair_indices(labels, latent, x)
             logits, name = variable.pair_logits, "energy_latent"
 
         def run(x: tf.Tensor, labels: tf.Tensor | None, _: None) -> tf.Tensor:

@@ -40,8 +40,8 @@ class Latent:
         """f(x)[y, z] as logits of pairs; `[batch, classes * M]`."""
         return tf.reshape(self.logits(x), [-1, self._layer.units * self.values])
 
-    def pair_indices(self, labels: Any, latent: Any, n: int) -> Any:
-        """The numbers of the pairs of `n` rows; raise `ValueError` without labels."""
+    def pair_indices(self, labels: Any, latent: Any, rows: Any) -> Any:
+        """The numbers of the pairs of `rows`, or of so many; `ValueError` without labels."""
         if labels is None:
             raise ValueError(
                 "`latent` is a kind of inputs of a class: give the class as well. "
@@ -49,6 +49,7 @@ class Latent:
             )
         if not tf.executing_eagerly():
             return labels * self.values + latent
+        n = rows if isinstance(rows, int) else len(rows)
         return labels * self.values + class_indices(latent, n, self.values, "latent")
 
 

@@ -67,6 +67,9 @@ class FCE(NCE):
             loss = -mean_share(logistic_losses(log_ratio, tf.shape(batch.x)[0]), weight)
         assert self._flow_optimizer is not None
         gradients = tape.gradient(loss, weights)
+        # One infinite sample of a flow must not destroy it: such a step is left out.
+        finite = tf.math.is_finite(tf.linalg.global_norm(gradients))
+        gradients = [tf.where(finite, gradient, 0.0) for gradient in gradients]
         self._flow_optimizer.apply_gradients(zip(gradients, weights))
 
     def get_config(self) -> dict[str, Any]:

@@ -63,11 +63,12 @@ class NCE(Objective):
         return tf.convert_to_tensor(self._log_z.value)
 
     def prepare(self, model: TrainingModel, summary: Any) -> None:
-        if self.noise.adapted:
+        if not self.noise.adapted:
+            if isinstance(self.noise, ChainStart):
+                self.noise.input_range = model.input_range
+            self.noise.adapt(summary.x, summary.y, model.num_classes)
+        if int(tf.convert_to_tensor(model.progress["step"])) > 0:
             return
-        if isinstance(self.noise, ChainStart):
-            self.noise.input_range = model.input_range
-        self.noise.adapt(summary.x, summary.y, model.num_classes)
         x = tf.cast(summary.x[:1000], tf.float32)
         f = maths.log_density(model.logits(x))
         # p = q on average. From 0, c would take many steps to become large enough.

@@ -7,6 +7,7 @@ Not here: runs of a JEM (`run.py`). The directory holds `config.json`, `log.csv`
 import csv
 import dataclasses
 import inspect
+import json
 import shutil
 import time
 from collections.abc import Iterable
@@ -27,6 +28,7 @@ from jem_tf.version import VERSION
 
 VALIDATION_ROWS = 1000
 TRAINING = ("epochs", "batch_size", "learning_rate")
+UNSETTABLE = ("settings", "network", "kwargs", "seed", "pixel_range")  # by --set
 
 
 def train(
@@ -77,18 +79,19 @@ def train(
     else:
         files.check_free(out, overwrite)
         shutil.rmtree(out, ignore_errors=True)
-    out.mkdir(parents=True, exist_ok=True)
-    files.write_json(out / files.CONFIG, config)
     begin = time.monotonic()
     x, y = data.arrays("train")
-    model.fit(
-        x,
-        y if model.classes else None,
-        validation=data.arrays("validation", VALIDATION_ROWS)[0],
-        verbose=verbose,
-        checkpoint=out / CHECKPOINTS,
-        on_epoch=lambda line: _log(out / files.LOG, line),
-    )
+    with files.removed_on_failure(out):  # unless it has a checkpoint
+        out.mkdir(parents=True, exist_ok=True)
+        files.write_json(out / files.CONFIG, config)
+        model.fit(
+            x,
+            y if model.classes else None,
+            validation=data.arrays("validation", VALIDATION_ROWS)[0],
+            verbose=verbose,
+            checkpoint=out / CHECKPOINTS,
+            on_epoch=lambda line: _log(out / files.LOG, line),
+        )
     model.save(out / likelihood.MODEL_FILE)
     files.write_json(out / files.RESULT, {"training_seconds": time.monotonic() - begin})
     shutil.rmtree(out / CHECKPOINTS, ignore_errors=True)
@@ -107,8 +110,13 @@ def parse_options(name: str, assignments: Iterable[str]) -> dict[str, Any]:
     """Arguments of the model `name`, from assignments such as "width=32"."""
     own = inspect.signature(likelihood.MODELS[name]).parameters
     shared = inspect.signature(LikelihoodModel).parameters
-    known = [key for key in {**own, **shared} if key not in ("settings", "network", "kwargs")]
-    pairs = [assignment.partition("=")[::2] for assignment in assignments]
+    known = [key for key in {**own, **shared} if key not in UNSETTABLE]
+    pairs = []
+    for assignment in assignments:
+        key, equals, text = assignment.partition("=")
+        if not equals:
+            raise ValueError(f"`--set` needs KEY=VALUE. Received: {assignment!r}")
+        pairs.append((key.strip().replace("-", "_"), text))
     for key, _ in pairs:
         check_known(f"setting of {name}", key, known)
     return {key: parse_value(text.strip()) for key, text in pairs}
@@ -120,7 +128,7 @@ def _config(
     """The content of `config.json`; a likelihood model is a network itself."""
     training = {key: getattr(model, key) for key in TRAINING}
     network = {key: value for key, value in options.items() if key not in TRAINING}
-    return {
+    config = {
         "version": VERSION,
         "data": dataclasses.asdict(source),
         "class_names": list(data.class_names),
@@ -128,6 +136,7 @@ def _config(
         "seed": model.seed,
         "recipe": {"model": name, "options": network, **training},
     }
+    return json.loads(json.dumps(config))  # lists, as in the file
 
 
 def _log(path: Path, line: dict[str, float]) -> None:

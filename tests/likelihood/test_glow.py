@@ -128,6 +128,7 @@ def test_fce_trains_a_glow_and_files_keep_it(tmp_path):
     before = [weight.numpy() for weight in flow.flow_weights]
     model.fit(x, y, batch_size=16, epochs=1, verbose=0)
     assert any((w.numpy() != old).any() for w, old in zip(flow.flow_weights, before))
+    assert all(np.isfinite(w.numpy()).all() for w in flow.flow_weights)
     model.save(tmp_path / "model.keras")
     loaded = jem_tf.load(tmp_path / "model.keras")
     np.testing.assert_allclose(loaded.log_density(x), model.log_density(x), rtol=1e-5)

@@ -12,7 +12,7 @@ from jem_tf.model.fitting import suitable_step_size
 def test_rescaling_a_feature_and_its_weights_changes_nothing(make_model, blobs):
     x, y = blobs
     units = np.array([100.0, 0.01], np.float32)
-    models = [make_model() for _ in range(2)]
+    models = [make_model(start=jem_tf.Uniform()) for _ in range(2)]
     kernel, *rest = models[0].get_weights()
     models[1].set_weights([kernel / units[:, None], *rest])
     for model, factor in zip(models, (1.0, units)):

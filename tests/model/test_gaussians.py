@@ -117,7 +117,8 @@ def test_fit_says_that_the_density_is_not_learned():
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(2000, 64)).astype(np.float32), rng.integers(0, 2, 2000)
     backbone = keras.Sequential([keras.Input((64,)), Quadratic(2, shared=True)])
-    model = jem_tf.JEM(backbone, sampler=jem_tf.SGLD(2, step_size=1e-6), seed=0)
+    sampler, start = jem_tf.SGLD(2, step_size=1e-6), jem_tf.Uniform()
+    model = jem_tf.JEM(backbone, sampler=sampler, start=start, seed=0)
     model.compile(keras.optimizers.Adam(0.05))
     with pytest.warns(UserWarning, match="The density is not learned: samples are"):
         model.fit(x, y, batch_size=100, epochs=5, verbose=0)

@@ -77,7 +77,8 @@ def test_probabilities_of_z_are_a_softmax(model, x):
 def test_in_a_graph_answers_are_tensors(model, x):
     y, z = np.arange(9) % 2, np.arange(9) // 2 % 2
     answers = tf.function(
-        lambda x, y, z: (model.energy(x, y, latent=z), model.latent_probabilities(x, y))
+        lambda x, y, z: (model.energy(x, y, latent=z), model.latent_probabilities(x, y)),
+        autograph=False,
     )(x, y, z)
     np.testing.assert_allclose(answers[0], model.energy(x, y, latent=z), rtol=1e-5)
     np.testing.assert_allclose(answers[1], model.latent_probabilities(x, y), atol=1e-6)

@@ -20,6 +20,7 @@ def make_with(make_model):
             "fce": {"noise": Flow(couplings=2, width=16, steps=5)},
             "dual_adversarial": {"warmup": 1},
             "energy_discrepancy": {"samples": 4},
+            "score_matching": {"weight": 1.0},  # the default, for images, delays the classes here
         }
         return make_model(objective=objectives.get(name, **quick.get(name, {})))
 
