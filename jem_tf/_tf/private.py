@@ -18,6 +18,9 @@ Functional = keras.src.models.Functional
 # Nor for the base class of its layers that augment, crop or resize images.
 ImageLayer = keras.layers.RandomFlip.__base__
 
+# Nor for that of its convolutions.
+Convolution = keras.layers.Conv2D.__base__
+
 
 def is_layer_graph(model: Any) -> bool:
     """Whether `model` only chains Keras layers: a Sequential or functional model."""

@@ -76,7 +76,7 @@ def _convolve(
     ordinary: Any, forward: tf.Tensor, backward: tf.Tensor, x: tf.Tensor, kernel: Any
 ) -> Any:
     """A layer's `convolution_op`, with its kernel transformed for the forward and backward pass."""
-    if None in x.shape[1:3]:
+    if None in x.shape[1:3] or x.dtype != tf.float32:
         return ordinary(x, kernel)
 
     @tf.custom_gradient

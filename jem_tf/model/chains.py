@@ -25,12 +25,20 @@ class Chains:
         sampler: how chains move.
         input_range: the unit in which they move.
         progress: holds the present `step_size`.
+        bfloat16_logits: called in each training step; returns the network in bfloat16 for its
+            chains, or None if they are to be in single precision.
     """
 
     def __init__(
-        self, logits: LogitsFn, sampler: Sampler, input_range: InputRange, progress: State
+        self,
+        logits: LogitsFn,
+        sampler: Sampler,
+        input_range: InputRange,
+        progress: State,
+        bfloat16_logits: Callable[[], LogitsFn | None] = lambda: None,
     ):
         self._logits, self._sampler = logits, sampler
+        self._bfloat16_logits = bfloat16_logits
         self._input_range, self._progress = input_range, progress
 
     def run(
@@ -47,21 +55,26 @@ class Chains:
         """
         scale = self._input_range.scale
         step_size = tf.identity(self._progress["step_size"])
-        density: Any = self.log_density(labels)
+        logits = self._bfloat16_logits() if steps is None else None
+        options = {} if logits is None else {"rounded": True}
+        density: Any = self.log_density(labels, logits)
         if steps is None and self._sampler.takes_shares:
             # At least two: on a CPU, one share computes while the other waits.
             shares = cores.split_rows(x, cores.num_shares(default=2))
             if len(shares) > 1:
                 density = [
-                    self.log_density(None if labels is None else labels[rows]) for rows in shares
+                    self.log_density(None if labels is None else labels[rows], logits)
+                    for rows in shares
                 ]
-        unit, diagnostics = self._sampler.run(density, x / scale, seed, steps, step_size)
+        unit, diagnostics = self._sampler.run(density, x / scale, seed, steps, step_size, **options)
         return unit * scale, diagnostics
 
-    def log_density(self, labels: tf.Tensor | None) -> Callable[[tf.Tensor], tf.Tensor]:
-        """log p(x), or log p(x | y), as a function of x / scale."""
-        scale = self._input_range.scale
-        return lambda unit: maths.log_density(self._logits(unit * scale), labels)
+    def log_density(
+        self, labels: tf.Tensor | None, logits: LogitsFn | None = None
+    ) -> Callable[[tf.Tensor], tf.Tensor]:
+        """log p(x), or log p(x | y), as a function of x / scale; with other `logits` if given."""
+        scale, logits = self._input_range.scale, logits or self._logits
+        return lambda unit: maths.log_density(logits(unit * scale), labels)
 
     def suitable_step_size(self, start: ChainStart, seed: tf.Tensor) -> float:
         """A step size with which chains from `start` stay in the range of the inputs at first."""

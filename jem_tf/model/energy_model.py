@@ -5,6 +5,7 @@ take and return tensors.
 """
 
 import random
+from functools import partial
 from typing import Any
 
 import keras
@@ -12,12 +13,14 @@ import numpy as np
 import tensorflow as tf
 
 from jem_tf import energy as maths
+from jem_tf._tf import precision
 from jem_tf._tf.state import State
 from jem_tf.checks import check_positive_integer
 from jem_tf.data import inputs
 from jem_tf.data.labels import class_indices
 from jem_tf.detection.detector import FUSED, Detector
 from jem_tf.model import detecting, drawing
+from jem_tf.model.backbone import call_allowing_empty
 from jem_tf.model.batching import BATCH_SIZE, BatchedCalls
 from jem_tf.model.chains import Chains
 from jem_tf.model.encoding import Features
@@ -52,7 +55,9 @@ class EnergyModel(NetworkModel):
         self.progress = State(fixed_shapes=True, name="progress")
         self.progress.assign(step=np.int64(0), step_size=np.float32(self.sampler.default_step_size))
         self.detector = detector
-        self.chains = Chains(self.logits, self.sampler, self.input_range, self.progress)
+        self.chains = Chains(
+            self.logits, self.sampler, self.input_range, self.progress, self._bfloat16_logits
+        )
         self._batched = BatchedCalls()
 
     def build(self, input_shape: Any) -> None:
@@ -232,6 +237,11 @@ class EnergyModel(NetworkModel):
         """
         return self.chains.run(x, seed, labels, steps)
 
+    @property
+    def chain_dtype(self) -> str:
+        """The type in which the network is computed for the chains of training."""
+        return "bfloat16" if self.sampler.uses_bfloat16(self.backbone) else "float32"
+
     def unit_log_density(self, labels: tf.Tensor | None) -> Any:
         """log p(x), or log p(x | y), as a function of x / scale."""
         return self.chains.log_density(labels)
@@ -243,6 +253,11 @@ class EnergyModel(NetworkModel):
             self.make_train_function(force=True)
         if self.test_function is not None:
             self.make_test_function(force=True)
+
+    def _bfloat16_logits(self) -> maths.LogitsFn | None:
+        if self.chain_dtype == "float32":
+            return None
+        return partial(call_allowing_empty, precision.in_bfloat16(self.backbone))
 
     def _check_detector(self, what: str) -> None:
         if not self.detector.fitted:

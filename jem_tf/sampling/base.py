@@ -58,6 +58,10 @@ class Sampler(ABC):
     def tune(self, step_size: tf.Tensor, stats: dict[str, tf.Tensor]) -> tf.Tensor:
         """Return the next step size, given the diagnostics of the last run."""
 
+    def uses_bfloat16(self, network: Any) -> bool:
+        """Whether chains of a training compute `network` in bfloat16."""
+        return False
+
     @property
     def step_size_bounds(self) -> tuple[float, float]:
         """The bounds of "auto": the noise of one run moves a value by at least 0.05 and at most

@@ -12,14 +12,16 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
+from jem_tf._tf import precision
 from jem_tf._tf.cores import split_rows
 from jem_tf._tf.randomness import fold_in, normal
 from jem_tf._tf.replicas import mean_or_zero
-from jem_tf.checks import check_positive
+from jem_tf.checks import check_known, check_positive
 from jem_tf.energy import value_and_gradient
 from jem_tf.sampling.base import AUTO, LogDensityFn, Sampler
 
 TIED = "tied"
+DTYPES = (AUTO, "float32", "bfloat16")
 # What "auto" aims at: step size times curvature, a k. Half of it is the relative error of the
 # variance of a Gaussian that an unadjusted sampler gives.
 TARGET_STIFFNESS = 0.1
@@ -59,6 +61,9 @@ class SGLD(Sampler):
             makes that density the data's, so f is T times its log density. With T = 1, energies
             are in nats, and so large that they crowd out the classifier; lower temperatures
             flatten them.
+        dtype: in which the chains of a training compute the network: "float32", "bfloat16", or
+            "auto", which is bfloat16 for networks with convolutions if the hardware computes it
+            faster. Positions, noise and the layer of the logits are float32 in any case.
     """
 
     # Mean acceptance probability of the steps, step size times curvature, and root mean square
@@ -73,8 +78,10 @@ class SGLD(Sampler):
         noise: float | str = TIED,
         clip: float | None = None,
         temperature: float = 0.05,
+        dtype: str = AUTO,
     ):
         super().__init__(steps, step_size, temperature)
+        check_known("dtype", dtype, DTYPES)
         if noise not in (TIED, 0):
             check_positive("noise", noise, 'zero, a positive number or "tied"')
         if self.tunes and steps < 2:
@@ -88,6 +95,7 @@ class SGLD(Sampler):
             check_positive("clip", clip, "None or a positive number")
         self.noise = noise
         self.clip = clip
+        self.dtype = dtype
 
     @classmethod
     def langevin(
@@ -96,6 +104,10 @@ class SGLD(Sampler):
         """Langevin dynamics of the theory: polynomial decay of the step size, T = 1."""
         decay = keras.optimizers.schedules.PolynomialDecay(initial, steps, final, power)
         return cls(steps, decay, temperature=1.0)
+
+    def uses_bfloat16(self, network: Any) -> bool:
+        wanted = precision.hardware_gains() if self.dtype == AUTO else self.dtype == "bfloat16"
+        return wanted and precision.suits(network)
 
     def noise_at(self, step_size: tf.Tensor) -> tf.Tensor:
         """The standard deviation of the noise of a step of this size."""
@@ -122,12 +134,14 @@ class SGLD(Sampler):
         seed: tf.Tensor,
         steps: int | tf.Tensor | None = None,
         step_size: tf.Tensor | float | None = None,
+        rounded: bool = False,
     ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
         """Run `steps` updates from `x`; return the ends of the chains and diagnostics to log.
 
         `seed` is `[2]` for all chains, or `[n, 2]` with one for each. Given a list of densities,
         each is that of its share of the rows, and the shares run side by side; their noise is
-        that of a run of all rows together.
+        that of a run of all rows together. Values of densities that are `rounded`, from networks
+        in bfloat16, are not used; scores are.
         """
         total = self.steps if steps is None else steps
         densities = log_density if isinstance(log_density, list) else [log_density]
@@ -140,7 +154,8 @@ class SGLD(Sampler):
                 moved = tf.ensure_shape(moved, chain.x.shape)  # the slice of noise has no shape
                 size_before = self.step_size_at(tf.maximum(index - 1, 0), step_size)
                 compared = tf.cast(index > 0, tf.float32)
-                accepted = self._acceptance(chain, value, score, size_before)
+                rise = _rise(chain, score) if rounded else value - chain.value
+                accepted = self._acceptance(chain, rise, score, size_before)
                 stiffness = self._stiffness(chain, score, size_before)
                 return index + 1, _Chain(
                     moved,
@@ -171,15 +186,16 @@ class SGLD(Sampler):
         }
 
     def _acceptance(
-        self, chain: _Chain, value: tf.Tensor, score: tf.Tensor, step_size: tf.Tensor
+        self, chain: _Chain, rise: tf.Tensor, score: tf.Tensor, step_size: tf.Tensor
     ) -> tf.Tensor:
-        """min(1, p(x') q(x | x') / (p(x) q(x' | x))) of the last move x to x'; `[n]`."""
+        """min(1, p(x') q(x | x') / (p(x) q(x' | x))) of the last move x to x', in which f rose by
+        `rise`; `[n]`."""
         variance = tf.maximum(self.noise_at(step_size) ** 2, 1e-20)
         temperature = variance / (2.0 * step_size)
         forward = chain.x - chain.previous - self.drift(chain.score, step_size)
         backward = chain.previous - chain.x - self.drift(score, step_size)
         change = _sum_rows(forward**2 - backward**2) / (2.0 * variance)
-        log_ratio = (value - chain.value) / temperature + change
+        log_ratio = rise / temperature + change
         return tf.exp(tf.minimum(log_ratio, 0.0))
 
     def _stiffness(self, chain: _Chain, score: tf.Tensor, step_size: tf.Tensor) -> tf.Tensor:
@@ -205,7 +221,8 @@ class SGLD(Sampler):
         return self.bounded(step_size, 0.05 * tf.clip_by_value(change, -1.0, 1.0))
 
     def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "noise": self.noise, "clip": self.clip}
+        mine = {"noise": self.noise, "clip": self.clip, "dtype": self.dtype}
+        return {**super().get_config(), **mine}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "SGLD":
@@ -215,6 +232,11 @@ class SGLD(Sampler):
             if config["step_size"] == AUTO:
                 config["step_size"] = 1.0  # times the value that was tuned, which stays
         return cls(**config)
+
+
+def _rise(chain: _Chain, score: tf.Tensor) -> tf.Tensor:
+    """The change of f in the last move by the trapezoidal rule, exact if f is quadratic; `[n]`."""
+    return 0.5 * _sum_rows((score + chain.score) * (chain.x - chain.previous))
 
 
 def _sum_rows(x: tf.Tensor) -> tf.Tensor:

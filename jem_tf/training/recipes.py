@@ -50,6 +50,7 @@ class Recipe:
     noise: float | str = "tied"
     temperature: float = 0.05  # of the density that chains sample, with tied noise
     clip: float | None = None  # of a sampler step
+    chain_dtype: str = "auto"  # of the network in chains: bfloat16 where that is faster
     start: str = "uniform"  # of `STARTS`; "mixture" is a Gaussian for each class
     capacity: int | None = None
     reinit_probability: float = 0.05
@@ -141,7 +142,9 @@ class Recipe:
             )
         return JEM(
             self.network(data) if network is None else network,
-            sampler=SGLD(self.steps, self.step_size, self.noise, self.clip, temperature),
+            sampler=SGLD(
+                self.steps, self.step_size, self.noise, self.clip, temperature, self.chain_dtype
+            ),
             buffer=ReplayBuffer(self.capacity, self.reinit_probability, objective_layer.by_class),
             input_noise=self.input_noise,
             start=STARTS[self.start](),

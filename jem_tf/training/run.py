@@ -95,6 +95,8 @@ def train(
             data, settings.seed, settings.objective, _network(data, settings, talks)
         )
         model.compile(recipe.optimizer(steps, settings.objective), metrics=["accuracy"])
+    if talks and model.objective.uses_chains:
+        print(f"Chains compute the network in {model.chain_dtype}.", flush=True)
     model.adapt(data.batches("train", recipe.batch_size))
     new = is_chief and not resuming
     with files.removed_on_failure(out) if new else nullcontext():

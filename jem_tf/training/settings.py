@@ -15,7 +15,10 @@ from jem_tf.objectives import OBJECTIVES
 from jem_tf.training.recipes import Recipe
 from jem_tf.version import VERSION
 
-ADDED_FIELDS: dict[str, Any] = {"objective_options": {}}  # since version 0.1, and their defaults
+ADDED_FIELDS: dict[str, Any] = {  # since version 0.1, and their defaults
+    "objective_options": {},
+    "chain_dtype": "auto",
+}
 REMOVED_FIELDS = {"reuse": 1, "sharpness": 0.0}  # of recipes up to version 0.1, and their defaults
 
 

@@ -55,3 +55,24 @@ def test_a_suitable_step_moves_new_chains_by_a_tenth_of_the_half_range(make_mode
     _, diagnostics = model.run_chains(start, tf.constant([0, 0]))
     assert size < 0.1
     assert float(diagnostics["displacement"]) == pytest.approx(0.1, rel=1e-3)
+
+
+def test_chains_of_training_are_in_bfloat16_where_asked_and_others_are_not(monkeypatch):
+    """Of the same start and seed, only rounding differs; `steps` asks for other chains."""
+    backbone = jem_tf.backbones.convnet((8, 8, 1), 3, width=4)
+    start, seed = tf.random.stateless_uniform([5, 8, 8, 1], [1, 2], -1, 1), tf.constant([1, 2])
+
+    def ends(dtype, **options):
+        model = jem_tf.JEM(backbone, sampler=jem_tf.SGLD(4, 1.0, 0.01, dtype=dtype), seed=0)
+        model.adapt(start)
+        assert model.chain_dtype == ("float32" if dtype == "auto" else dtype)
+        return tf.function(lambda x: model.run_chains(x, seed, **options)[0])(start).numpy()
+
+    monkeypatch.setattr(jem_tf._tf.precision, "hardware_gains", lambda: False)
+    single = ends("float32")
+    np.testing.assert_array_equal(ends("auto"), single)
+    moved = np.linalg.norm(single - start)
+    assert 1e-5 * moved < np.linalg.norm(ends("bfloat16") - single) < 0.03 * moved
+    np.testing.assert_allclose(ends("bfloat16", steps=4), single, atol=1e-6)
+    model = jem_tf.JEM(backbone, sampler=jem_tf.MALA(4, 0.1))
+    assert model.chain_dtype == "float32"  # it accepts by values, which would be too coarse

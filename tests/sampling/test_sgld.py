@@ -114,6 +114,21 @@ def test_the_acceptance_probability_is_that_of_the_metropolis_rule():
     assert float(free["acceptance"]) == pytest.approx(float(exact["acceptance"]), abs=0.01)
 
 
+def test_acceptance_without_values_of_the_density_is_the_same_for_gaussians():
+    """The trapezoidal rule is exact for them; values that are rounded must not be read."""
+    start = tf.random.stateless_normal([1000, 2], SEED)
+    sampler = SGLD(5, step_size=0.5, temperature=1.0)
+    ends, exact = sampler.run(gaussian, start, SEED)
+
+    def coarse(x):
+        return gaussian(x) + tf.stop_gradient(100.0 * tf.sin(1e4 * x[:, 0]))
+
+    ends_of_scores, by_scores = sampler.run(coarse, start, SEED, rounded=True)
+    np.testing.assert_allclose(ends_of_scores, ends, rtol=1e-6)
+    assert 0.5 < float(exact["acceptance"]) < 0.99
+    assert float(by_scores["acceptance"]) == pytest.approx(float(exact["acceptance"]), abs=1e-5)
+
+
 def test_a_suitable_step_size_moves_values_by_a_tenth_of_the_half_range():
     sampler = SGLD(20, temperature=1.0)
     scores = 20.0 * tf.constant([[3.0, 4.0], [0.0, 5.0]])
@@ -163,6 +178,7 @@ def test_chains_depend_on_the_seed_only():
         ({"noise": 0.01}, "noise=0.01"),  # "auto" would change the temperature
         ({"clip": 0}, "clip=0"),
         ({"temperature": 0.0}, "temperature=0.0"),
+        ({"dtype": "bfloat"}, "'bfloat'. Did you mean 'bfloat16'"),
     ],
 )
 def test_errors_quote_wrong_settings(options, message):
