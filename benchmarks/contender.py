@@ -20,6 +20,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 NETWORKS = {  # shape of the input, and the function of `jem_tf.backbones` with its options
     "digits": ((8, 8, 1), "convnet", {"width": 32}),
+    "fashion_mnist": ((28, 28, 1), "convnet", {"width": 16}),
     "WRN-10-2": ((32, 32, 3), "wide_resnet", {"depth": 10, "width": 2}),
     "WRN-16-4": ((32, 32, 3), "wide_resnet", {"depth": 16, "width": 4}),
     "WRN-28-10": ((32, 32, 3), "wide_resnet", {"depth": 28, "width": 10}),
@@ -74,7 +75,7 @@ def jem(options: argparse.Namespace) -> Callable[[int], float]:
     jem_tf.side_by_side()
     model = jem_tf.JEM(
         network(options.network),
-        sampler=jem_tf.SGLD(options.steps, step_size=1.0, noise=0.01),
+        sampler=jem_tf.SGLD(options.steps, step_size=1.0, noise=0.01, dtype=options.dtype),
         buffer=jem_tf.ReplayBuffer(options.capacity),
         input_noise=0.03,
     )
@@ -106,6 +107,8 @@ def pytorch(options: argparse.Namespace) -> Callable[[int], float]:
     layout = {
         "memory_format": torch.channels_last if options.channels_last else torch.contiguous_format
     }
+    if options.compile:
+        model = torch.compile(model.to(**layout))
     trainer = torch_jem.Trainer(
         model, (shape[2], *shape[:2]), options.capacity, options.steps, layout=layout
     )
@@ -119,8 +122,9 @@ def pytorch(options: argparse.Namespace) -> Callable[[int], float]:
 
     def run(steps: int) -> float:
         begin = time.perf_counter()
-        for step in range(steps):
-            trainer.step(*parts[step % len(parts)])
+        with torch.autocast("cpu", torch.bfloat16, enabled=options.autocast):
+            for step in range(steps):
+                trainer.step(*parts[step % len(parts)])
         return time.perf_counter() - begin
 
     return run
@@ -136,7 +140,10 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--steps", type=int, default=20, help="sampler steps")
     parser.add_argument("--capacity", type=int, default=1000)
+    parser.add_argument("--dtype", default="auto", help="of chains of JEM")
     parser.add_argument("--channels-last", action="store_true", help="layout of PyTorch")
+    parser.add_argument("--autocast", action="store_true", help="bfloat16 in PyTorch")
+    parser.add_argument("--compile", action="store_true", help="torch.compile")
     options = parser.parse_args()
     run = CONTENDERS[options.name](options)
     run(1)  # traces, or chooses kernels

@@ -18,6 +18,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--steps", type=int, default=20, help="sampler steps")
     parser.add_argument("--capacity", type=int, default=1000)
+    parser.add_argument("--dtype", default="auto", help="of chains")
     parser.add_argument("--count", type=int, default=5, help="training steps to profile")
     parser.add_argument("--top", type=int, default=12, help="kinds of operation to print")
     options = parser.parse_args()

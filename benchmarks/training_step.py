@@ -21,11 +21,19 @@ from typing import Any
 HERE = Path(__file__).parent
 CONTENDERS = {
     "JEM": ["JEM"],
+    "JEM, float32": ["JEM", "--dtype", "float32"],
     "PyTorch": ["PyTorch"],
     "PyTorch, channels last": ["PyTorch", "--channels-last"],
+    "PyTorch, compiled": ["PyTorch", "--channels-last", "--compile"],
+    "PyTorch, bfloat16": ["PyTorch", "--channels-last", "--autocast"],
     "cross-entropy": ["cross-entropy"],
 }
-BATCHES = {"digits": 64, "WRN-10-2": 32, "WRN-16-4": 16}
+SETTINGS = {  # batch and sampler steps; the last is the recipe `fashion_mnist_fast`
+    "digits": (64, 20),
+    "WRN-10-2": (32, 20),
+    "WRN-16-4": (16, 20),
+    "fashion_mnist": (64, 4),
+}
 GROWTH = {  # of WRN-10-2; the others are compared with the first of each
     "steps": (5, 10, 20),
     "batch": (16, 32, 64),
@@ -90,12 +98,13 @@ def compete(
 
 
 def table(results: dict[str, dict[str, Any]], first: str, flops: dict[str, float]) -> str:
-    """Return a line for each result; ratios are to `first`, within a round."""
-    lines = ["| | images/s | range | ratio | GFLOP/s | peak memory |", "|---|---|---|---|---|---|"]
+    """Return a line for each result; ratios are those of `first` to it, within a round."""
+    columns = ["", "images/s", "range", f"{first} by it", "GFLOP/s", "peak memory"]
+    lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
     for name, result in results.items():
         rates = result["images_per_second"]
         ratio = statistics.median(
-            rate / reference for rate, reference in zip(rates, results[first]["images_per_second"])
+            reference / rate for rate, reference in zip(rates, results[first]["images_per_second"])
         )
         median = statistics.median(rates)
         gflops = f"{median * flops[name] / 1e9:.0f}" if name in flops else ""
@@ -142,7 +151,7 @@ def peak_gflops() -> float:
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--networks", nargs="+", choices=list(BATCHES), default=list(BATCHES))
+    parser.add_argument("--networks", nargs="+", choices=list(SETTINGS), default=list(SETTINGS))
     names = list(CONTENDERS)
     parser.add_argument("--contenders", nargs="+", choices=names, default=names)
     parser.add_argument("--rounds", type=int, default=5)
@@ -154,15 +163,16 @@ def parse_arguments() -> argparse.Namespace:
 
 def compare(network: str, options: argparse.Namespace) -> dict[str, Any]:
     """Measure all contenders on `network`, and print the table."""
-    batch = BATCHES[network]
+    batch, steps = SETTINGS[network]
+    flags = ["--batch", str(batch), "--steps", str(steps)]
     arguments = {
-        name: [CONTENDERS[name][0], network, "--batch", str(batch), *CONTENDERS[name][1:]]
+        name: [CONTENDERS[name][0], network, *flags, *CONTENDERS[name][1:]]
         for name in options.contenders
     }
     batches = dict.fromkeys(arguments, batch)
     results = compete(arguments, batches, options.rounds, options.seconds)
-    flops = {n: flops_of(network, None if n == "cross-entropy" else 20) for n in arguments}
-    print(f"\n{network}, batch {batch}, 20 sampler steps\n", flush=True)
+    flops = {n: flops_of(network, None if n == "cross-entropy" else steps) for n in arguments}
+    print(f"\n{network}, batch {batch}, {steps} sampler steps\n", flush=True)
     print(table(results, "JEM" if "JEM" in results else next(iter(results)), flops), flush=True)
     return {"batch": batch, "flops": flops, "results": results}
 
