@@ -64,7 +64,7 @@ def test_shares_take_the_same_steps(monkeypatch):
         keras.utils.set_random_seed(1)
         model = jem_tf.JEM(
             jem_tf.backbones.convnet((8, 8, 1), 3, width=4),
-            sampler=jem_tf.SGLD(3, 1.0, 0.01, dtype="float32"),
+            sampler=jem_tf.SGLD(3, 1.0, 0.01),
             buffer=jem_tf.ReplayBuffer(32),
             seed=0,
         )

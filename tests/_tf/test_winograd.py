@@ -128,7 +128,7 @@ def train(strategy):
         )
         model = jem_tf.JEM(
             backbone,
-            sampler=jem_tf.SGLD(3, 1.0, 0.01, dtype="float32"),
+            sampler=jem_tf.SGLD(3, 1.0, 0.01),
             buffer=jem_tf.ReplayBuffer(32),
             seed=0,
         )
