@@ -25,8 +25,10 @@ def resnet(
     """
     check_image(shape)
 
-    def conv(x: keras.KerasTensor, filters: int) -> keras.KerasTensor:
+    def conv(x: keras.KerasTensor, filters: int, halve: bool = False) -> keras.KerasTensor:
         x = layers.Conv2D(filters, 3, padding="same", use_bias=False, dtype=dtype)(x)
+        if halve:  # before the norm and SiLU, which then have a quarter of the work
+            x = layers.AveragePooling2D(2, padding="same", dtype=dtype)(x)
         x = layers.BatchNormalization(momentum=0.9, epsilon=1e-5, dtype=dtype)(x)
         return layers.Activation("silu", dtype=dtype)(x)
 
@@ -34,13 +36,10 @@ def resnet(
         filters = x.shape[-1]
         return layers.Add(dtype=dtype)([x, conv(conv(x, filters), filters)])
 
-    def halve(x: keras.KerasTensor) -> keras.KerasTensor:
-        return layers.AveragePooling2D(2, padding="same", dtype=dtype)(x)
-
     inputs = keras.Input(shape)
-    x = halve(conv(conv(inputs, width), 2 * width))
-    x = halve(conv(block(x), 4 * width))
-    x = block(halve(conv(x, 8 * width)))
+    x = conv(conv(inputs, width), 2 * width, halve=True)
+    x = conv(block(x), 4 * width, halve=True)
+    x = block(conv(x, 8 * width, halve=True))
     x = layers.GlobalAveragePooling2D(dtype="float32")(x)
     outputs = logits_layer(classes, latent, dtype="float32")(x)
     return keras.Model(inputs, outputs, name=f"resnet_{width}")
