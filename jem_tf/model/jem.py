@@ -158,10 +158,12 @@ class JEM(EnergyModel):
         training_only -= set(self.objective.logged_in_test)
         return self.shape_logs({k: v for k, v in results.items() if k not in training_only})
 
-    def classifier_logits(self, x: tf.Tensor) -> tf.Tensor:
-        """Logits in training mode and with augmentation, for cross-entropy."""
-        if self.augmentation is not None:
-            x = self.augmentation(x, training=True)
+    def augmented(self, x: tf.Tensor) -> tf.Tensor:
+        """`x` with the augmentation for cross-entropy."""
+        return x if self.augmentation is None else self.augmentation(x, training=True)
+
+    def training_logits(self, x: tf.Tensor) -> tf.Tensor:
+        """Logits in training mode, for cross-entropy."""
         return self.logits(x, training=True)
 
     def adapt(self, data: Any, y: Any = None) -> None:

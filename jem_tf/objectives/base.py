@@ -70,8 +70,11 @@ class TrainingModel(Protocol):
     def logits_in_shares(self, x: tf.Tensor) -> tf.Tensor:
         """The same, for shares of the rows side by side where that is faster."""
 
-    def classifier_logits(self, x: tf.Tensor) -> tf.Tensor:
-        """Logits in training mode and with augmentation, for cross-entropy."""
+    def augmented(self, x: tf.Tensor) -> tf.Tensor:
+        """`x` with the augmentation for cross-entropy."""
+
+    def training_logits(self, x: tf.Tensor) -> tf.Tensor:
+        """Logits in training mode, for cross-entropy."""
 
     def run_chains(
         self, x: tf.Tensor, seed: tf.Tensor, labels: tf.Tensor | None = None
@@ -126,7 +129,7 @@ class Objective(State):
 
     def loss(self, model: TrainingModel, batch: Batch, negatives: Any) -> Terms:
         """Compute the loss of `batch`."""
-        logits = model.classifier_logits(batch.x)
+        logits = model.training_logits(model.augmented(batch.x))
         loss, mean = self.cross_entropy(model, batch, logits)
         return Terms(loss + regularisation(model), logits, {"cross_entropy": mean})
 

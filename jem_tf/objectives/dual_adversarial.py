@@ -19,6 +19,7 @@ import tensorflow as tf
 
 from jem_tf import energy as maths
 from jem_tf.checks import check_not_negative, check_positive, check_positive_integer
+from jem_tf.objectives.adversarial import ascend, worst_points
 from jem_tf.objectives.base import Batch, Objective, Terms, TrainingModel, regularisation
 from jem_tf.objectives.nce import discriminate
 
@@ -95,13 +96,13 @@ class DualAdversarial(Objective):
 
         x = model.start.draw(rows, seeds[0]) / scale
         steps = tf.where(rows > 0, self["steps"], 0)
-        return scale * self._ascend(density, x, steps, self.settings["step_size"])
+        return scale * ascend(density, x, steps, self.settings["step_size"])
 
     def loss(self, model: TrainingModel, batch: Batch, negatives: tf.Tensor) -> Terms:
         n, rows = tf.shape(batch.x)[0], tf.shape(negatives)[0]
         adversarial = self._attack(model, batch)
         f = model.logits(tf.concat([batch.x, negatives, adversarial], axis=0))
-        logits = f[n + rows :] if model.one_pass else model.classifier_logits(adversarial)
+        logits = f[n + rows :] if model.one_pass else model.training_logits(adversarial)
         classification, cross_entropy = self.cross_entropy(model, batch, logits)
         targets = tf.concat([batch.targets, batch.targets[:rows]], axis=0)
         scores = joint_log_density(f[: n + rows], targets)
@@ -136,35 +137,8 @@ class DualAdversarial(Objective):
         return model.progress["step"] >= self.settings["warmup"]
 
     def _attack(self, model: TrainingModel, batch: Batch) -> tf.Tensor:
-        """Search the point within `radius` of x where the true label is least likely."""
         radius, steps = self.settings["radius"], self.settings["attack_steps"]
-        if radius == 0:
-            return batch.x
-        scale = model.input_range.scale
-
-        def cross_entropy(unit: tf.Tensor) -> tf.Tensor:
-            log_p = maths.conditional_log_probability(model.logits(unit * scale))
-            return -tf.reduce_sum(batch.targets * log_p, axis=-1)
-
-        start = batch.x / scale
-        moved = self._ascend(cross_entropy, start, steps, 1.5 * radius / steps)
-        change = moved - start
-        limit = radius * _root_of_dimensions(start)
-        factor = tf.minimum(1.0, limit / tf.maximum(_length(change), 1e-12))
-        return tf.stop_gradient((start + change * factor) * scale)
-
-    def _ascend(self, function: Any, x: tf.Tensor, steps: Any, size: float) -> tf.Tensor:
-        """Take `steps` of length `size` uphill; none where the gradient is zero."""
-        length = size * _root_of_dimensions(x)
-
-        def step(index: tf.Tensor, x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            direction = maths.gradient(function, x)
-            return index + 1, x + length * direction / tf.maximum(_length(direction), 1e-12)
-
-        _, x = tf.while_loop(
-            lambda index, _: index < steps, step, (tf.constant(0), x), parallel_iterations=1
-        )
-        return tf.stop_gradient(x)
+        return worst_points(model, model.augmented(batch.x), batch.targets, radius, steps)
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), **self.settings}
@@ -174,14 +148,3 @@ def joint_log_density(logits: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
     """f(x)[y] of rows with a class, log p(x) + log Z of rows without one; `[batch]`."""
     joint = tf.reduce_sum(targets * tf.cast(logits, tf.float32), axis=-1)
     return tf.where(tf.reduce_sum(targets, axis=-1) > 0, joint, maths.log_density(logits))
-
-
-def _length(x: tf.Tensor) -> tf.Tensor:
-    """The length of each row, in a shape that broadcasts over `x`."""
-    axes = list(range(1, len(x.shape)))
-    return tf.sqrt(tf.reduce_sum(x**2, axis=axes, keepdims=True))
-
-
-def _root_of_dimensions(x: tf.Tensor) -> tf.Tensor:
-    """sqrt(D) for rows of D values."""
-    return tf.sqrt(tf.cast(tf.reduce_prod(tf.shape(x)[1:]), tf.float32))

@@ -70,7 +70,7 @@ class EnergyDiscrepancy(Objective):
         n = tf.shape(batch.x)[0]
         near = tf.ensure_shape(negatives, [None, *batch.x.shape[1:]])
         both = model.logits_in_shares(tf.concat([batch.x, near], axis=0))
-        logits = both[:n] if model.one_pass else model.classifier_logits(batch.x)
+        logits = both[:n] if model.one_pass else model.training_logits(model.augmented(batch.x))
         classification, cross_entropy = self.cross_entropy(model, batch, logits)
         f = maths.log_density(both)
         values = self.discrepancies(f[:n], tf.reshape(f[n:], [self.settings["samples"], n]))

@@ -82,7 +82,7 @@ class NCE(Objective):
         n = tf.shape(batch.x)[0]
         both = tf.concat([batch.x, negatives], axis=0)
         f = model.logits(both)
-        logits = f[:n] if model.one_pass else model.classifier_logits(batch.x)
+        logits = f[:n] if model.one_pass else model.training_logits(model.augmented(batch.x))
         classification, cross_entropy = self.cross_entropy(model, batch, logits)
         log_ratio = self.log_ratio(f, both)
         weight = tf.concat([batch.weight, tf.ones([tf.shape(negatives)[0]])], axis=0)

@@ -47,6 +47,10 @@ class SampledObjective(Objective):
             way.
         energy_penalty: weight of the mean squared log densities of data and samples in the loss,
             which keeps energies near zero (Du and Mordatch).
+        ramp: training steps in which `weight` rises from zero. A trained classifier has no density
+            that chains could sample, and would be forgotten before it learns one.
+        chain_ratio: chains for each row of data, at most 1. Where classification has a forward
+            pass of its own, as with batch norm, as few rows of data are contrasted with them.
     """
 
     uses_chains = True
@@ -56,28 +60,41 @@ class SampledObjective(Objective):
     by_class = False  # whether p(x | y) is learned, by chains that belong to classes
 
     def __init__(
-        self, weight: float = 1.0, lag: float = 4.0, energy_penalty: float = 0.0, **kwargs: Any
+        self,
+        weight: float = 1.0,
+        lag: float = 4.0,
+        energy_penalty: float = 0.0,
+        ramp: int = 0,
+        chain_ratio: float = 1.0,
+        **kwargs: Any,
     ):
         super().__init__(**kwargs)
-        check_not_negative(weight=weight, energy_penalty=energy_penalty)
+        check_not_negative(weight=weight, energy_penalty=energy_penalty, ramp=ramp)
         check_positive("lag", lag)
+        if not 0 < chain_ratio <= 1:
+            raise ValueError(
+                f"`chain_ratio` must be above 0 and at most 1. Received: {chain_ratio=}"
+            )
         self.weight, self.lag = float(weight), float(lag)
         self.energy_penalty = float(energy_penalty)
+        self.ramp, self.chain_ratio = int(ramp), float(chain_ratio)
 
     def negatives(self, model: TrainingModel, batch: Batch, seeds: list[tf.Tensor]) -> Samples:
         """Start x̂_0 from the buffer B, or from noise with probability ρ; run η sampler steps."""
-        draw = model.buffer.draw(tf.shape(batch.x)[0], model.start, seeds[0])
+        rows = tf.shape(batch.x)[0]
+        if self.chain_ratio < 1:
+            rows = tf.cast(tf.math.ceil(self.chain_ratio * tf.cast(rows, tf.float32)), tf.int32)
+        draw = model.buffer.draw(rows, model.start, seeds[0])
         x, diagnostics = model.run_chains(draw.x, seeds[1], draw.labels)
         return Samples(x, draw, diagnostics)
 
     def loss(self, model: TrainingModel, batch: Batch, negatives: Samples) -> Terms:
         """L_clf + w L_gen, with one forward pass for data and samples where that is possible."""
-        n = tf.shape(batch.x)[0]
-        both = model.logits_in_shares(tf.concat([batch.x, negatives.x], axis=0))
-        logits = both[:n]
-        if self.classifies and not model.one_pass:
-            logits = model.classifier_logits(batch.x)
-        f = self._density(both, batch.targets, negatives.draw.labels)
+        two_passes = self.classifies and not self._one_pass(model)
+        n = tf.shape(negatives.x if two_passes else batch.x)[0]  # rows to learn the density from
+        both = model.logits_in_shares(tf.concat([batch.x[:n], negatives.x], axis=0))
+        logits = self._classify(model, batch) if two_passes else both[:n]
+        f = self._density(both, batch.targets[:n], negatives.draw.labels)
         return self._terms(model, batch, logits, f[:n], f[n:])
 
     def test(self, model: TrainingModel, batch: Batch) -> tf.Tensor:
@@ -103,6 +120,14 @@ class SampledObjective(Objective):
             step_size.assign(model.sampler.tune(step_size, diagnostics))
         model.log(**diagnostics)
         model.health.record(negatives.x, **terms.vitals, **diagnostics)
+
+    def _one_pass(self, model: TrainingModel) -> bool:
+        """Whether the logits that the density is computed from are those to classify with."""
+        return model.one_pass
+
+    def _classify(self, model: TrainingModel, batch: Batch) -> tf.Tensor:
+        """The logits of a forward pass for classification alone."""
+        return model.training_logits(model.augmented(batch.x))
 
     def _density(
         self,
@@ -131,11 +156,12 @@ class SampledObjective(Objective):
     ) -> Terms:
         """The loss as the paper writes it, then what is logged."""
         classification, cross_entropy = self.cross_entropy(model, batch, logits)
-        generative = self._generative_term(model, batch, f_data, f_samples)
-        loss = self.weight * generative.loss
+        weight = batch.weight[: tf.shape(f_data)[0]]
+        generative = self._generative_term(model, weight, f_data, f_samples)
+        loss = self._weight_at(model.progress["step"]) * generative.loss
         loss = (classification + loss if self.classifies else loss) + regularisation(model)
         if self.energy_penalty > 0:
-            squares = mean_share(f_data**2, batch.weight)
+            squares = mean_share(f_data**2, weight)
             squares += mean_share(f_samples**2, tf.ones_like(f_samples))
             loss += self.energy_penalty * squares
 
@@ -153,14 +179,20 @@ class SampledObjective(Objective):
         }
         return Terms(loss, logits, vitals)
 
+    def _weight_at(self, step: tf.Tensor) -> tf.Tensor | float:
+        """The weight of the generative term in training step `step`."""
+        if self.ramp == 0:
+            return self.weight
+        return self.weight * tf.minimum(1.0, tf.cast(step + 1, tf.float32) / self.ramp)
+
     def _generative_term(
-        self, model: TrainingModel, batch: Batch, f_data: tf.Tensor, f_samples: tf.Tensor
+        self, model: TrainingModel, weight: tf.Tensor, f_data: tf.Tensor, f_samples: tf.Tensor
     ) -> GenerativeTerm:
         """L_gen = E f(samples) - E f(data), both weighted by the trust in the samples."""
         ones = tf.ones_like(f_samples)
-        f_share = mean_share(f_data, batch.weight)
+        f_share = mean_share(f_data, weight)
         f_mean = sum_over_replicas(f_share)
-        spread = self._spread(model, batch, f_data, f_mean)
+        spread = self._spread(model, weight, f_data, f_mean)
         behind = f_mean - f_samples
         trust = tf.stop_gradient(tf.clip_by_value(2.0 - behind / (self.lag * spread), 0.0, 1.0))
         gap, trusted = tf.unstack(
@@ -170,17 +202,17 @@ class SampledObjective(Objective):
         return GenerativeTerm(loss, gap, spread, trusted)
 
     def _spread(
-        self, model: TrainingModel, batch: Batch, f_data: tf.Tensor, f_mean: tf.Tensor
+        self, model: TrainingModel, weight: tf.Tensor, f_data: tf.Tensor, f_mean: tf.Tensor
     ) -> tf.Tensor:
         """The standard deviation of f over the data, at least that of a Gaussian of as many
         dimensions, T sqrt(D / 2), and at most T D, or 5 nats if that is more, for the logits of a
         classifier. Without these bounds it would follow f, which is flat before training, and
         grows without limit if chains are stuck."""
-        variance = sum_over_replicas(mean_share((f_data - f_mean) ** 2, batch.weight))
+        variance = sum_over_replicas(mean_share((f_data - f_mean) ** 2, weight))
         dimensions, temperature = math.prod(model.example_shape), model.sampler.temperature
         bounds = temperature * math.sqrt(dimensions / 2.0), max(temperature * dimensions, 5.0)
         return tf.stop_gradient(tf.clip_by_value(tf.sqrt(variance), *bounds))
 
     def get_config(self) -> dict[str, Any]:
-        numbers = {n: getattr(self, n) for n in ("weight", "lag", "energy_penalty")}
-        return {**super().get_config(), **numbers}
+        names = ("weight", "lag", "energy_penalty", "ramp", "chain_ratio")
+        return {**super().get_config(), **{name: getattr(self, name) for name in names}}

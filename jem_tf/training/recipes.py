@@ -19,7 +19,7 @@ from jem_tf.objectives.sampled import SampledObjective
 from jem_tf.sampling import SGLD, GaussianMixture, ReplayBuffer, Uniform
 from jem_tf.training.fields import check_types
 
-STARTS = {"uniform": Uniform, "mixture": GaussianMixture}
+STARTS = ("uniform", "mixture")
 BACKBONES = ("convnet", "mlp", "resnet", "wide_resnet")
 AUGMENTATIONS = (False, True, "crop", "classifier")
 
@@ -52,10 +52,14 @@ class Recipe:
     clip: float | None = None  # of a sampler step
     chain_dtype: str = "auto"  # of the network in chains: bfloat16 where that is faster
     start: str = "uniform"  # of `STARTS`; "mixture" is a Gaussian for each class
+    uniform_share: float = 0.0  # of starts that are uniform although `start` is "mixture"
     capacity: int | None = None
     reinit_probability: float = 0.05
     input_noise: float = 0.1
     generative_weight: float = 0.2
+    ramp: int = 0  # training steps in which it rises from zero
+    chain_ratio: float = 1.0  # chains for each row of data
+    radius: float = 0.0  # of robust cross-entropy, the objective joint only
     objective_options: dict[str, Any] = field(default_factory=dict)  # of one objective
     lag: float = 4.0
     energy_penalty: float = 0.0
@@ -110,8 +114,11 @@ class Recipe:
         options: dict[str, Any] = {}
         if issubclass(objectives.OBJECTIVES.get(name, objectives.Objective), SampledObjective):
             options = {"weight": self.generative_weight, "lag": self.lag}
+            options |= {"ramp": self.ramp, "chain_ratio": self.chain_ratio}
             if self.energy_penalty > 0:
                 options["energy_penalty"] = self.energy_penalty
+        if name == "joint":
+            options["radius"] = self.radius
         if name == "igebm":  # the data of a run has labels
             options["conditional"] = True
         if name in objectives.OBJECTIVES:
@@ -140,6 +147,7 @@ class Recipe:
             raise ValueError(
                 f"`augment` must be one of {AUGMENTATIONS}. Received: {self.augment!r}"
             )
+        mixture = GaussianMixture(uniform_share=self.uniform_share)
         return JEM(
             self.network(data) if network is None else network,
             sampler=SGLD(
@@ -147,7 +155,7 @@ class Recipe:
             ),
             buffer=ReplayBuffer(self.capacity, self.reinit_probability, objective_layer.by_class),
             input_noise=self.input_noise,
-            start=STARTS[self.start](),
+            start=Uniform() if self.start == "uniform" else mixture,
             objective=objective_layer,
             augmentation=RandomCrop(flip=True) if self.augment == "classifier" else None,
             seed=seed,

@@ -18,6 +18,10 @@ from jem_tf.version import VERSION
 ADDED_FIELDS: dict[str, Any] = {  # since version 0.1, and their defaults
     "objective_options": {},
     "chain_dtype": "auto",
+    "uniform_share": 0.0,
+    "ramp": 0,
+    "chain_ratio": 1.0,
+    "radius": 0.0,
 }
 REMOVED_FIELDS = {"reuse": 1, "sharpness": 0.0}  # of recipes up to version 0.1, and their defaults
 

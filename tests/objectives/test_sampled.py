@@ -162,3 +162,59 @@ def test_errors_quote_wrong_settings(make_model):
             Joint(**{name: -1})
     with pytest.raises(ValueError, match="needs chains that belong to classes"):
         make_model(objective=Factored(), buffer=jem_tf.ReplayBuffer(64))
+
+
+def ready_model(objective, **options):
+    """A toy model whose buffer is filled, and its batch of 60 rows."""
+    model = make_toy_model(objective=objective, sampler=jem_tf.SGLD(2), **options)
+    x, y = draw_data()
+    model.adapt(x, y)
+    model.buffer.initialise(model.start, tf.constant([1, 2]), 60, 1, np.ones(CLASSES) / CLASSES)
+    return model, batch_of(model, x, y)
+
+
+def density_gap(model, data, samples):
+    f_data, f_samples = (
+        logsumexp(model.predict(np.asarray(x), verbose=0), axis=1).mean() for x in (data, samples)
+    )
+    return f_samples - f_data
+
+
+@pytest.mark.parametrize(("step", "factor"), [(0, 0.01), (24, 0.25), (99, 1.0), (500, 1.0)])
+def test_the_weight_rises_over_the_ramp(step, factor):
+    model, batch = ready_model(Joint(weight=0.5, lag=1e9, ramp=100))
+    model.progress.assign(step=np.int64(step))
+    negatives = model.objective.negatives(model, batch, [tf.constant([1, 2])] * 2)
+    loss = float(model.objective.loss(model, batch, negatives).loss)
+    cross_entropy = float(model.objective.cross_entropy(model, batch, model.logits(batch.x))[0])
+    gap = density_gap(model, batch.x, negatives.x)
+    assert loss - cross_entropy == pytest.approx(0.5 * factor * gap, rel=1e-3, abs=1e-5)
+
+
+@pytest.mark.parametrize("two_passes", [False, True])
+def test_fewer_chains_than_rows_contrast_as_many_rows_if_that_saves_work(two_passes):
+    """Classification is of all rows. The density of the other rows costs nothing in one pass."""
+    augmentation = keras.layers.Identity() if two_passes else None
+    model, batch = ready_model(Joint(lag=1e9, chain_ratio=0.3), augmentation=augmentation)
+    negatives = model.objective.negatives(model, batch, [tf.constant([1, 2])] * 2)
+    assert negatives.x.shape == (18, 1)
+    terms = model.objective.loss(model, batch, negatives)
+    cross_entropy = float(model.objective.cross_entropy(model, batch, model.logits(batch.x))[0])
+    gap = density_gap(model, batch.x[:18] if two_passes else batch.x, negatives.x)
+    assert float(terms.loss) == pytest.approx(cross_entropy + 0.2 * gap, rel=1e-4)
+    assert terms.logits.shape == (60, CLASSES)
+
+
+def test_fewer_chains_train_an_ebm_without_a_classifier():
+    model, batch = ready_model(IGEBM(lag=1e9, energy_penalty=0.0, chain_ratio=0.5))
+    negatives = model.objective.negatives(model, batch, [tf.constant([1, 2])] * 2)
+    terms = model.objective.loss(model, batch, negatives)
+    assert float(terms.loss) == pytest.approx(density_gap(model, batch.x, negatives.x), rel=1e-4)
+    assert terms.logits.shape == (60, CLASSES)
+
+
+@pytest.mark.parametrize("options", [{"chain_ratio": 0.0}, {"chain_ratio": 1.5}, {"ramp": -1}])
+def test_wrong_settings_of_chains_are_quoted(options):
+    name, value = next(iter(options.items()))
+    with pytest.raises(ValueError, match=f"{name}.*{value}"):
+        Joint(**options)

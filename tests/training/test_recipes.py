@@ -103,6 +103,19 @@ def test_objectives_with_chains_get_the_settings_of_the_recipe():
     assert type(recipe.objective("hdge")) is HDGE
 
 
+def test_a_recipe_has_the_settings_for_colour_images(digits):
+    recipe = dataclasses.replace(
+        recipes.get("digits"), ramp=50, chain_ratio=0.5, radius=0.02, start="mixture"
+    )
+    recipe = dataclasses.replace(recipe, uniform_share=0.1)
+    joint = recipe.objective("joint")
+    assert (joint.ramp, joint.chain_ratio, joint.radius) == (50, 0.5, 0.02)
+    assert recipe.objective("factored").chain_ratio == 0.5
+    for objective in ("cross_entropy", "hdge"):  # without chains: the settings have no effect
+        recipe.objective(objective)
+    assert recipe.model(digits).start.uniform_share == 0.1
+
+
 def test_options_of_an_objective_go_before_the_settings_of_the_recipe():
     options = {"classifies": False, "temperature": 0.1}
     recipe = dataclasses.replace(recipes.get("digits"), objective_options=options)
