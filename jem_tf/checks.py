@@ -52,3 +52,9 @@ def are_probabilities(values: np.ndarray) -> bool:
     """Whether all rows are probabilities, or their logarithms."""
     total = np.exp(values) if (values <= 0).all() else values
     return bool((total >= 0).all() and np.allclose(total.sum(-1), 1.0, atol=1e-3))
+
+
+def check_kind(name: str, value: Any, kind: type) -> None:
+    """Raise `TypeError` unless `value` is None or a `kind`."""
+    if value is not None and not isinstance(value, kind):
+        raise TypeError(f"`{name}` must be a {kind.__name__}. Received: {name}={value!r}")

@@ -14,7 +14,7 @@ import tensorflow as tf
 from jem_tf import objectives
 from jem_tf._tf import private, winograd
 from jem_tf._tf.randomness import fold_in
-from jem_tf.checks import check_not_negative
+from jem_tf.checks import check_kind, check_not_negative
 from jem_tf.data import inputs
 from jem_tf.data.labels import as_integers, targets_of
 from jem_tf.detection.detector import Detector
@@ -59,6 +59,8 @@ class JEM(EnergyModel):
         augmentation: a Keras layer, such as `keras.layers.RandomFlip`, for the inputs of the
             classification term only; the density is learned from the data as it is (SADA-JEM).
             Augmentation in the data set is for both.
+        frozen_statistics: cross-entropy is that of the network at inference, too. Batch norm keeps
+            the statistics of the classifier that training begins with; dropout has no effect.
         detector: how inputs are found to be out of distribution; see `fit_detector`.
         encoder: a frozen Keras model from raw inputs to vectors. The backbone is then a head from
             these vectors to logits, and energies, chains and samples are those of vectors. All
@@ -75,16 +77,17 @@ class JEM(EnergyModel):
         objective: str | Objective = "joint",
         input_noise: float = 0.1,
         augmentation: keras.layers.Layer | None = None,
+        frozen_statistics: bool = False,
         detector: Detector | None = None,
         encoder: keras.Model | None = None,
         seed: int | None = None,
         **kwargs: Any,
     ):
-        _check_kind("sampler", sampler, Sampler)
-        _check_kind("buffer", buffer, ReplayBuffer)
-        _check_kind("start", start, ChainStart)
-        _check_kind("augmentation", augmentation, keras.layers.Layer)
-        _check_kind("detector", detector, Detector)
+        check_kind("sampler", sampler, Sampler)
+        check_kind("buffer", buffer, ReplayBuffer)
+        check_kind("start", start, ChainStart)
+        check_kind("augmentation", augmentation, keras.layers.Layer)
+        check_kind("detector", detector, Detector)
         check_not_negative(input_noise=input_noise)
         objective = objectives.get(objective)
         if sampler is None:  # without chains, the density that is learned is exp(f)
@@ -102,6 +105,7 @@ class JEM(EnergyModel):
             )
         self.input_noise = float(input_noise)
         self.augmentation = augmentation
+        self.frozen_statistics = bool(frozen_statistics)
         self.seed = random.randint(0, 2**31 - 1) if seed is None else int(seed)
         self.health = Health(self.progress, self.input_range)
         logged = ["classification_loss", *self.objective.logged]
@@ -128,7 +132,8 @@ class JEM(EnergyModel):
         if self.start is None:
             self.start = default_start(self.example_shape, self.num_classes)
             self.start.input_range = self.input_range
-        self.one_pass = self.augmentation is None and not depends_on_training(self.backbone)
+        same = self.frozen_statistics or not depends_on_training(self.backbone)
+        self.one_pass = self.augmentation is None and same
 
     def train_step(self, data: Any) -> dict[str, Any]:
         """One batch becomes one update; with the objective `joint` this is Algorithm 1."""
@@ -163,8 +168,8 @@ class JEM(EnergyModel):
         return x if self.augmentation is None else self.augmentation(x, training=True)
 
     def training_logits(self, x: tf.Tensor) -> tf.Tensor:
-        """Logits in training mode, for cross-entropy."""
-        return self.logits(x, training=True)
+        """Logits for cross-entropy: in training mode, unless statistics are frozen."""
+        return self.logits(x, training=not self.frozen_statistics)
 
     def adapt(self, data: Any, y: Any = None) -> None:
         """Learn the range of the inputs and where chains start, as Keras preprocessing layers do.
@@ -264,8 +269,7 @@ class JEM(EnergyModel):
             "trainable": self.trainable,
             "dtype": keras.saving.serialize_keras_object(self.dtype_policy),
             **{n: keras.saving.serialize_keras_object(part) for n, part in parts.items()},
-            "input_noise": self.input_noise,
-            "seed": self.seed,
+            **{n: getattr(self, n) for n in ("input_noise", "frozen_statistics", "seed")},
         }
 
     @classmethod
@@ -287,11 +291,6 @@ def _upgrade_config(parts: dict[str, Any]) -> dict[str, Any]:
         options = {new: parts.pop(old) for old, new in names.items() if old in parts}
         parts["objective"] = objectives.Joint(**options)
     return parts
-
-
-def _check_kind(name: str, part: Any, kind: type) -> None:
-    if part is not None and not isinstance(part, kind):
-        raise TypeError(f"`{name}` must be a {kind.__name__}. Received: {name}={part!r}")
 
 
 def _update_mean(metric: keras.metrics.Mean, value: tf.Tensor, weight: tf.Tensor | float) -> None:

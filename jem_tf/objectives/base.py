@@ -74,7 +74,7 @@ class TrainingModel(Protocol):
         """`x` with the augmentation for cross-entropy."""
 
     def training_logits(self, x: tf.Tensor) -> tf.Tensor:
-        """Logits in training mode, for cross-entropy."""
+        """Logits for cross-entropy: in training mode, unless statistics are frozen."""
 
     def run_chains(
         self, x: tf.Tensor, seed: tf.Tensor, labels: tf.Tensor | None = None

@@ -65,6 +65,7 @@ class Recipe:
     energy_penalty: float = 0.0
     warmup: int | None = None  # steps in which the learning rate rises
     cosine: bool = True  # after the warm-up, decay to zero; otherwise by `drops`
+    frozen_statistics: bool = False  # of batch norm, for JEM that begins with a classifier
     augment: bool | str = False  # crop and flip; "crop" only; "classifier": not for the density
 
     def __post_init__(self) -> None:
@@ -158,6 +159,7 @@ class Recipe:
             start=Uniform() if self.start == "uniform" else mixture,
             objective=objective_layer,
             augmentation=RandomCrop(flip=True) if self.augment == "classifier" else None,
+            frozen_statistics=self.frozen_statistics and objective_layer.uses_chains,
             seed=seed,
         )
 

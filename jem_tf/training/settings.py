@@ -22,6 +22,7 @@ ADDED_FIELDS: dict[str, Any] = {  # since version 0.1, and their defaults
     "ramp": 0,
     "chain_ratio": 1.0,
     "radius": 0.0,
+    "frozen_statistics": False,
 }
 REMOVED_FIELDS = {"reuse": 1, "sharpness": 0.0}  # of recipes up to version 0.1, and their defaults
 

@@ -45,3 +45,24 @@ def test_energies_are_those_at_inference():
     x = np.random.default_rng(0).normal(size=(6, 8, 8, 3)).astype("f4")
     alone = [model.energy(row[None])[0] for row in x]
     np.testing.assert_allclose(model.energy(x), alone, rtol=1e-4, atol=1e-5)
+
+
+def test_statistics_of_batch_norm_can_be_frozen(tmp_path):
+    """Cross-entropy is then that of the network at inference, and moving means stay."""
+    network = resnet((8, 8, 3), 5, width=4)
+    model = jem_tf.JEM(network, sampler=jem_tf.SGLD(2), frozen_statistics=True, seed=0)
+    model.compile(keras.optimizers.Adam(1e-3))
+    x = np.random.default_rng(0).normal(size=(64, 8, 8, 3)).astype("f4")
+    y = np.arange(64) % 5
+    before = [v.numpy() for v in network.non_trainable_variables]
+    kernel = network.trainable_variables[0].numpy()
+    expected = keras.losses.SparseCategoricalCrossentropy(from_logits=True)(y, model.predict(x))
+    history = model.fit(x, y, batch_size=64, epochs=1, verbose=0).history
+    assert history["classification_loss"][0] == pytest.approx(float(expected), rel=0.05)  # noise
+    for old, variable in zip(before, network.non_trainable_variables, strict=True):
+        np.testing.assert_array_equal(old, variable)
+    assert not np.allclose(kernel, network.trainable_variables[0])
+    assert model.one_pass  # both terms are of one function
+
+    model.save(tmp_path / "model.keras")
+    assert jem_tf.load(tmp_path / "model.keras").frozen_statistics

@@ -1,4 +1,4 @@
-"""Robust cross-entropy: worst points of a linear classifier in closed form, and its place in JEM."""
+"""Robust cross-entropy: worst points of a linear classifier in closed form, and those of JEM."""
 
 import keras
 import numpy as np
