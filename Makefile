@@ -6,11 +6,12 @@ PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3 python;
 DATASET ?= digits
 RUN ?= runs/$(DATASET)
 WORKERS ?= 3  # of make test: more than cores, as some tests wait for servers and browsers
+PUBLISHED := $(patsubst saved_models/%.tar.xz,%,$(wildcard saved_models/*.tar.xz))
 BIN := .venv/bin
 STAMP := .venv/.stamp
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo train evaluate export serve up image image-models \
+.PHONY: help setup demo train evaluate export archive serve up image image-models \
   browser test test-slow fuzz test-torch test-v2 lint format docs bench bench-serving compare clean
 
 help: ## list the targets
@@ -37,7 +38,13 @@ evaluate: $(STAMP) ## measure RUN: accuracy, calibration, OOD detection
 export: $(STAMP) ## write RUN as the next version of a SavedModel below saved_models/
 	$(BIN)/jem-tf export $(RUN) $(ARGS)
 
-serve: $(STAMP) ## serve saved_models/DATASET here: gRPC 8500, REST and the inspector page 8501
+saved_models/%: | saved_models/%.tar.xz  # a published model
+	tar -xJf $@.tar.xz -C saved_models
+
+archive: ## pack saved_models/DATASET, exported with --compact, to be published
+	tar -cJf saved_models/$(DATASET).tar.xz -C saved_models $(DATASET)
+
+serve: $(STAMP) $(addprefix saved_models/,$(filter $(DATASET),$(PUBLISHED))) ## serve saved_models/DATASET here: gRPC 8500, REST and the inspector page 8501
 	$(BIN)/jem-tf serve saved_models/$(DATASET) --enable-batching $(ARGS)
 
 up: ## serve saved_models/ with TF Serving itself (needs Docker)

@@ -47,6 +47,11 @@ def add_export(commands: Commands) -> None:
         help="largest PNG or JPEG that the model decodes (default: 16777216, 4096 x 4096)",
     )
     parser.add_argument(
+        "--compact",
+        action="store_true",
+        help="round weights to bfloat16 and limit the detector to 2 MB, for small archives",
+    )
+    parser.add_argument(
         "--tflite", action="store_true", help="also write assets.extra/model.tflite, for LiteRT"
     )
     parser.add_argument(

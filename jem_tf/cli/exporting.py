@@ -14,6 +14,7 @@ from jem_tf.model import JEM, load
 from jem_tf.model.classifiers import expected_pixels
 from jem_tf.model.detecting import MAX_REFERENCE
 from jem_tf.model.loading import load_any
+from jem_tf.saved_model.compact import compact as compact_model
 from jem_tf.saved_model.description import describe
 from jem_tf.saved_model.exporter import wrap_classifier
 from jem_tf.saved_model.fitted import fit_verdict
@@ -37,6 +38,7 @@ def export(arguments: Namespace) -> None:
         tuple(arguments.pixel_range or ()) or None,
         arguments.label,
         arguments.columns,
+        arguments.compact,
         refine_steps=arguments.refine_steps,
         sample_steps=arguments.sample_steps,
         examples=arguments.examples,
@@ -58,6 +60,7 @@ def export_model(
     pixel_range: tuple[float, ...] | None = None,
     label: str | None = None,
     columns: Sequence[str] | None = None,
+    compact: bool = False,
     **options: Any,
 ) -> Path:
     """Export the model at `path`, calibrated on validation data and measured on test data.
@@ -76,6 +79,8 @@ def export_model(
             f"{data.name} has {len(data.class_names)} classes. Received: {str(path)!r}, with "
             f"{model.num_classes} outputs"
         )
+    if compact:
+        compact_model(model)
     fit_verdict(model, labelled, reference)
     return saved_model.export(
         model,

@@ -19,7 +19,7 @@ from jem_tf.objectives.sampled import SampledObjective
 from jem_tf.sampling import SGLD, GaussianMixture, ReplayBuffer, Uniform
 from jem_tf.training.fields import check_types
 
-STARTS = ("uniform", "mixture")
+STARTS = {"uniform": Uniform, "mixture": GaussianMixture}
 BACKBONES = ("convnet", "mlp", "resnet", "wide_resnet")
 AUGMENTATIONS = (False, True, "crop", "classifier")
 
@@ -52,7 +52,7 @@ class Recipe:
     clip: float | None = None  # of a sampler step
     chain_dtype: str = "auto"  # of the network in chains: bfloat16 where that is faster
     start: str = "uniform"  # of `STARTS`; "mixture" is a Gaussian for each class
-    uniform_share: float = 0.0  # of starts that are uniform although `start` is "mixture"
+    start_options: dict[str, Any] = field(default_factory=dict)  # of `GaussianMixture`
     capacity: int | None = None
     reinit_probability: float = 0.05
     input_noise: float = 0.1
@@ -65,7 +65,7 @@ class Recipe:
     energy_penalty: float = 0.0
     warmup: int | None = None  # steps in which the learning rate rises
     cosine: bool = True  # after the warm-up, decay to zero; otherwise by `drops`
-    frozen_statistics: bool = False  # of batch norm, for JEM that begins with a classifier
+    frozen_statistics: bool = False  # of batch norm, if the run begins with a classifier
     augment: bool | str = False  # crop and flip; "crop" only; "classifier": not for the density
 
     def __post_init__(self) -> None:
@@ -74,6 +74,10 @@ class Recipe:
         options = inspect.signature(getattr(backbones, self.backbone)).parameters
         for name in self.backbone_options:
             check_known(f"option of {self.backbone}", name, list(options)[2:])
+        check_known("start", self.start, STARTS)
+        for name in self.start_options:
+            options = inspect.signature(STARTS[self.start]).parameters
+            check_known(f"option of {self.start}", name, [n for n in options if n != "kwargs"])
         for name in ("epochs", "batch_size", "steps"):
             check_positive_integer(name, getattr(self, name))
         check_positive("learning_rate", self.learning_rate)
@@ -143,12 +147,10 @@ class Recipe:
         """A JEM for `data`, not compiled; with the recipe's network unless there is another."""
         objective_layer = self.objective(objective)
         temperature = self.temperature if objective_layer.uses_chains else 1.0
-        check_known("start", self.start, STARTS)
         if self.augment not in AUGMENTATIONS:
             raise ValueError(
                 f"`augment` must be one of {AUGMENTATIONS}. Received: {self.augment!r}"
             )
-        mixture = GaussianMixture(uniform_share=self.uniform_share)
         return JEM(
             self.network(data) if network is None else network,
             sampler=SGLD(
@@ -156,10 +158,10 @@ class Recipe:
             ),
             buffer=ReplayBuffer(self.capacity, self.reinit_probability, objective_layer.by_class),
             input_noise=self.input_noise,
-            start=Uniform() if self.start == "uniform" else mixture,
+            start=STARTS[self.start](**self.start_options),
             objective=objective_layer,
             augmentation=RandomCrop(flip=True) if self.augment == "classifier" else None,
-            frozen_statistics=self.frozen_statistics and objective_layer.uses_chains,
+            frozen_statistics=self.frozen_statistics and network is not None,
             seed=seed,
         )
 

@@ -18,7 +18,7 @@ from jem_tf.version import VERSION
 ADDED_FIELDS: dict[str, Any] = {  # since version 0.1, and their defaults
     "objective_options": {},
     "chain_dtype": "auto",
-    "uniform_share": 0.0,
+    "start_options": {},
     "ramp": 0,
     "chain_ratio": 1.0,
     "radius": 0.0,

@@ -107,13 +107,16 @@ def test_a_recipe_has_the_settings_for_colour_images(digits):
     recipe = dataclasses.replace(
         recipes.get("digits"), ramp=50, chain_ratio=0.5, radius=0.02, start="mixture"
     )
-    recipe = dataclasses.replace(recipe, uniform_share=0.1)
+    recipe = dataclasses.replace(recipe, start_options={"uniform_share": 0.1, "rank": 8})
     joint = recipe.objective("joint")
     assert (joint.ramp, joint.chain_ratio, joint.radius) == (50, 0.5, 0.02)
     assert recipe.objective("factored").chain_ratio == 0.5
     for objective in ("cross_entropy", "hdge"):  # without chains: the settings have no effect
         recipe.objective(objective)
-    assert recipe.model(digits).start.uniform_share == 0.1
+    start = recipe.model(digits).start
+    assert (start.uniform_share, start.rank) == (0.1, 8)
+    with pytest.raises(ValueError, match=r"option of mixture 'rnak'\. Did you mean 'rank'"):
+        dataclasses.replace(recipe, start_options={"rnak": 8})
 
 
 def test_options_of_an_objective_go_before_the_settings_of_the_recipe():
@@ -140,9 +143,8 @@ def test_a_recipe_can_augment_for_the_classifier_only(digits):
 
 @pytest.mark.parametrize("field", ["start", "augment"])
 def test_errors_quote_wrong_words(field, digits):
-    recipe = dataclasses.replace(recipes.get("digits"), **{field: "mixtrue"})
     with pytest.raises(ValueError, match="mixtrue"):
-        recipe.model(digits)
+        dataclasses.replace(recipes.get("digits"), **{field: "mixtrue"}).model(digits)
 
 
 def test_unknown_recipes_and_objectives_suggest_similar_ones():
