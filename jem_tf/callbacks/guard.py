@@ -121,10 +121,11 @@ class DivergenceGuard(keras.callbacks.Callback):
             return "most updates are non-finite"
         if vitals["extent"] > 3.0:
             return LEFT_RANGE
-        if min(vitals["gap"], vitals["relative_gap"]) > 5.0:
-            return TOO_LIKELY
-        if vitals["trusted"] < 0.5 or vitals["relative_gap"] < -20.0:
-            return STUCK
+        if self._number("step") >= self.model.objective.ramp:  # before, it is not a density yet
+            if min(vitals["gap"], vitals["relative_gap"]) > 5.0:
+                return TOO_LIKELY
+            if vitals["trusted"] < 0.5 or vitals["relative_gap"] < -20.0:
+                return STUCK
         if settled and vitals["cross_entropy"] > 1.5 * guessing:
             return "the classifier is worse than guessing"
         if vitals["cross_entropy"] > self._number("best") + 0.5 * guessing:

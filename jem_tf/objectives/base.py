@@ -112,6 +112,7 @@ class Objective(State):
     normalised = False  # whether `log_z` is known
     by_class = False  # whether chains belong to classes
     needs_labels = False  # whether some rows must have labels
+    ramp = 0  # training steps in which the weight of the density rises
 
     def check(self, summary: Any) -> None:
         """Raise `ValueError` if this objective cannot learn from the data."""

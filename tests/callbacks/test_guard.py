@@ -13,6 +13,7 @@ from jem_tf import data
 from jem_tf._tf.private import learning_rate
 from jem_tf.callbacks import DivergenceGuard, Resume
 from jem_tf.callbacks.schedules import Cooled
+from jem_tf.model.health import VITALS
 from jem_tf.training import recipes
 
 FIT = {"batch_size": 50, "verbose": 0}
@@ -87,6 +88,20 @@ def check_saving_of_a_cooled_schedule(model, blobs, path):
     copy.fit(*blobs, **FIT, callbacks=[DivergenceGuard()])
     assert learning_rate(copy.optimizer).factor is copy.progress["cooling"]
     assert current_rate(copy) == pytest.approx(0.5 * uncooled, rel=0.01)
+
+
+@pytest.mark.parametrize(("ramp", "rollbacks"), [(0, 1), (1000, 0)])
+def test_the_density_of_a_classifier_is_not_judged_before_it_counts(
+    ramp, rollbacks, make_model, blobs
+):
+    def make_samples_likely(model):
+        vitals = dict.fromkeys(VITALS, 1.0) | {"gap": 90.0, "relative_gap": 90.0}
+        model.progress.assign(vitals=np.asarray(list(vitals.values()), np.float32))
+
+    model = make_model(objective=jem_tf.objectives.Joint(ramp=ramp))
+    guard = DivergenceGuard(every=1, patience=1)
+    model.fit(*blobs, **FIT, epochs=2, callbacks=[AtStep(3, make_samples_likely), guard])
+    assert len([e for e in guard.events if "far more likely" in e["message"]]) == rollbacks
 
 
 def test_repeated_divergence_stops_in_an_earlier_state(make_model, blobs, capsys):
