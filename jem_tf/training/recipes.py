@@ -264,6 +264,7 @@ RECIPES |= {f"{name}_fast": fast(RECIPES[name]) for name in ("fashion_mnist", "i
 MEASURED = {
     "digits": ("under 4 minutes", "98.9 % (98.6 to 99.2, 10 seeds)"),
     "fashion_mnist": ("17 to 28 minutes", "91.0 % (91.0 to 91.1, 3 seeds)"),
+    "cifar10-small": ("36 minutes, after 78 of one core for the classifier", "83.0 % (1 seed)"),
 }
 
 
