@@ -184,7 +184,14 @@ def _add_evaluate(commands: Commands) -> None:
         "--attacks",
         nargs="+",
         metavar="NAME",
-        help="linf, l2, apgd_linf, apgd_l2, boundary, pointwise (default: all of them), or none",
+        help="linf, l2, apgd_linf, apgd_l2, boundary, pointwise (default: all of them), or none; "
+        "with sizes, linf=4/255,8/255, where pixels go from 0 to 1",
+    )
+    parser.add_argument(
+        "--judge",
+        metavar="MODEL",
+        help="a classifier that recognises samples, trained apart from MODEL (default: a support "
+        "vector machine on pixels, which is too weak for photographs)",
     )
     parser.add_argument(
         "--budget",

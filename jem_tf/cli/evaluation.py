@@ -1,7 +1,9 @@
 """Commands that measure a model or show what it has learned: `evaluate`, `loglik`, `sample`."""
 
 from argparse import Namespace
+from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 from jem_tf.cli import targets
 from jem_tf.model import load
@@ -21,26 +23,28 @@ def evaluate(arguments: Namespace) -> None:
         subject.shape[0] if resizes else None,
         arguments.label,
     )
-    baseline = None
-    if arguments.baseline is not None:
-        targets.check_comparable(target, arguments.baseline)
-        baseline = evaluation.open_subject(arguments.baseline)
-    attacks = arguments.attacks
+    others: dict[str, Any] = {}
+    for flag in ("baseline", "judge"):
+        if (other := getattr(arguments, flag)) is not None:
+            targets.check_comparable(target, other)
+            others[flag] = evaluation.open_subject(other)
+    attacks = None if arguments.attacks is None else dict(map(parse_attack, arguments.attacks))
     path = Path(target)
     out = arguments.out or (path / "report" if path.is_dir() else Path("reports") / path.stem)
     results = evaluation.evaluate(
         subject,
         dataset,
         out,
-        baseline,
-        None if arguments.ood is None else tuple(arguments.ood),
-        None if attacks is None else tuple(attack for attack in attacks if attack != "none"),
-        arguments.budget,
+        ood=None if arguments.ood is None else tuple(arguments.ood),
+        attacks=None if attacks is None else tuple(name for name in attacks if name != "none"),
+        budget=arguments.budget,
+        attack_sizes={name: sizes for name, sizes in (attacks or {}).items() if sizes},
         seed=arguments.seed,
         data_dir=arguments.data_dir,
         resize=arguments.resize,
         features=arguments.inception,
         log=path / "log.csv",
+        **others,
     )
     print(report.table(results))
     for note in results["notes"]:
@@ -48,6 +52,21 @@ def evaluate(arguments: Namespace) -> None:
     print(f"Wrote {out / 'report.html'} and {out / 'metrics.json'}")
     if results["failed"]:
         raise ValueError(f"These parts failed: {', '.join(results['failed'])}.")
+
+
+def parse_attack(text: str) -> tuple[str, tuple[float, ...]]:
+    """The name of an attack and its sizes, such as "linf=4/255,8/255"; none: the default sizes."""
+    name, _, sizes = text.partition("=")
+    try:
+        values = tuple(float(Fraction(size)) for size in sizes.split(",")) if sizes else ()
+    except (ValueError, ArithmeticError):
+        values = (-1.0,)
+    if any(value < 0 for value in values):
+        raise ValueError(
+            "Sizes of an attack are numbers of at least 0, such as linf=4/255 or l2=0.25,0.5. "
+            f"Received: {text!r}"
+        )
+    return name, values
 
 
 def loglik(arguments: Namespace) -> None:

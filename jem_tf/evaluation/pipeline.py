@@ -93,9 +93,10 @@ def evaluate(
         attacks: names of `measures.robustness.ATTACKS`; default all for images.
         budget: a name in `BUDGETS`.
         print_fn: receives a line after each part.
-        **options: `seed`; `data_dir` of TensorFlow Datasets; `resize`, whether to resize inputs
-            of other shapes; `features`, a file for `measures.features.inception`; `log`, the
-            `log.csv` of the training.
+        **options: `attack_sizes`, sizes by the name of an attack; `judge`, a subject that
+            recognises samples, by default a classifier that is trained for it; `seed`; `data_dir`
+            of TensorFlow Datasets; `resize`, whether to resize inputs of other shapes; `features`,
+            a file for `measures.features.inception`; `log`, the `log.csv` of the training.
     """
     job = _make_job(subject, data, out, baseline, ood, attacks, budget, options)
     job.out.mkdir(parents=True, exist_ok=True)
@@ -139,8 +140,9 @@ def _make_job(
     for name in attacks:
         check_known("attack", name, robustness.ATTACKS)
     subjects = [subject] if baseline is None else [subject, baseline]
-    for candidate in subjects:
-        _check_fits(candidate, data)
+    for candidate in (*subjects, options.get("judge")):
+        if candidate is not None:
+            _check_fits(candidate, data)
     if len({candidate.name for candidate in subjects}) < len(subjects):
         raise ValueError(f"Two models must have two names. Received: {subject.name!r} twice")
     job = Job(subjects, data, tuple(attacks), BUDGETS[budget], Path(out), **options)

@@ -38,6 +38,19 @@ def test_metrics_hold_every_part_for_both_models(report_directory, trained, base
     assert metrics["interrupted"] is None and metrics["failed"] == {}
 
 
+def test_evaluate_takes_sizes_and_a_judge(trained, baseline, tmp_path):
+    """The judge of the samples is the baseline, so that it recognises test data as well as it
+    classifies them."""
+    flags = ["--attacks", "linf=4/255", "--ood", "noise", "--judge", baseline]
+    models = run_evaluation(trained, tmp_path, *flags, "--baseline", baseline)["models"]
+    jem, plain = models.values()
+    for curves in jem["robustness"].values():  # of the model and of JEM-k
+        assert [curve["epsilons"] for curve in curves] == [[0.0, 4 / 255]]
+    assert jem["generation"]["judge"] == str(baseline)
+    accuracy = plain["classification"]["accuracy"]
+    assert jem["generation"]["judge_accuracy"] == pytest.approx(accuracy)
+
+
 def test_an_interruption_keeps_the_results_so_far(trained, tmp_path, monkeypatch, capsys):
     calls = []
 
@@ -158,6 +171,11 @@ def mistakes(trained, tmp_path_factory):
         (["{tmp}/nothing.keras"], "no trained model"),
         (["{run}", "--ood", "nois"], "Did you mean 'noise'"),
         (["{run}", "--attacks", "linff"], "Did you mean 'linf'"),
+        (
+            ["{run}", "--attacks", "linf=4/0"],
+            "such as linf=4/255 or l2=0.25,0.5. Received: 'linf=4/0'",
+        ),
+        (["{run}", "--judge", "{tmp}/other"], "other classes (cat, dog)"),
         (["{run}", "--budget", "quik"], "Did you mean 'quick'"),
         (["{run}", "--dataset", "digits"], "takes inputs of shape (4, 4, 1), digits has (8, 8, 1)"),
         (["{run}", "--ood", "digits"], "--resize"),

@@ -4,6 +4,7 @@ Not here: the feature spaces (`features.py`), and sampling (the model).
 FID = |m - n|^2 + tr(C + D - 2 (C D)^(1/2)) for features with means m, n and covariances C, D.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -48,7 +49,7 @@ class Neighbours:
 
 
 class Judge:
-    """A support vector machine trained on the data: an independent classifier.
+    """An independent classifier: by default a support vector machine trained on the data.
 
     ```python
     judge = Judge(x_train, y_train)
@@ -58,18 +59,19 @@ class Judge:
     Args:
         x: training rows `[n, ...]`, of which at most the first `limit` are used.
         y: their labels `[n]`.
+        predict: inputs to their classes, of a classifier that is trained already. The machine
+            compares pixels, which is too little for photographs.
     """
 
-    def __init__(self, x: np.ndarray, y: np.ndarray, limit: int = MAX_JUDGE_ROWS):
-        from sklearn.svm import SVC
-
+    def __init__(
+        self,
+        x: np.ndarray,
+        y: np.ndarray,
+        limit: int = MAX_JUDGE_ROWS,
+        predict: Callable[[np.ndarray], np.ndarray] | None = None,
+    ):
         self.x, self.y = _flat(x[:limit]), y[:limit]
-        with working("training the judge"):
-            self.classifier = SVC(C=10.0).fit(self.x, self.y)
-
-    def predict(self, samples: np.ndarray) -> np.ndarray:
-        """Return the class `[n]` that the judge assigns to each of `samples`."""
-        return self.classifier.predict(_flat(samples))
+        self.predict = predict or _support_vector_machine(self.x, self.y)
 
     def quality(self, samples: np.ndarray, labels: np.ndarray) -> SampleQuality:
         """Measure `samples` `[n, ...]` that were drawn for the classes `labels` `[n]`."""
@@ -81,6 +83,14 @@ class Judge:
         ]
         recognised = (self.predict(samples) == labels).mean()
         return SampleQuality(float(recognised), float(np.mean(ratios)) if ratios else float("nan"))
+
+
+def _support_vector_machine(x: np.ndarray, y: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+    from sklearn.svm import SVC
+
+    with working("training the judge"):
+        machine = SVC(C=10.0).fit(x, y)
+    return lambda samples: machine.predict(_flat(samples))
 
 
 def mean_distance(rows: np.ndarray) -> float:

@@ -95,12 +95,14 @@ def _compare(
     chains: np.ndarray | None,
 ) -> tuple[dict[str, Any], np.ndarray]:
     """Return measures of the samples and the index of the training row nearest to each."""
-    judge = generation.Judge(rows.x, rows.y)
+    predict = None if job.judge is None else job.judge.predict_classes
+    judge = generation.Judge(rows.x, rows.y, predict=predict)
     neighbours, nearest = generation.neighbours(samples, rows.x, rows.x_test)
     results: dict[str, Any] = {
         "steps": subject.sample_steps or job.budget.sample_steps,
         "samples": len(samples),
         "train_rows": len(rows.x),
+        "judge": "a support vector machine" if job.judge is None else job.judge.name,
         "quality": judge.quality(samples, labels),
         "judge_accuracy": float((judge.predict(rows.x_test) == rows.y_test).mean()),
         "neighbours": neighbours,

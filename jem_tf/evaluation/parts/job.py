@@ -30,6 +30,8 @@ class Job:
 
     Attributes:
         subjects: the subject of the report, and possibly a baseline.
+        attack_sizes: sizes of attacks by name; the others have their default sizes.
+        judge: a classifier that samples are recognised by; None to train one.
         ood_inputs: out-of-distribution inputs `[n, ...]` by the name of their set.
         extract: an extractor of Inception features; None to train a small classifier.
         features: the file that `extract` was read from.
@@ -48,6 +50,8 @@ class Job:
     resize: bool = False
     features: str | Path | None = None
     log: Path | None = None
+    attack_sizes: dict[str, tuple[float, ...]] = dataclasses.field(default_factory=dict)
+    judge: Subject | None = None
     ood_inputs: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
     extract: Extractor | None = None
     notes: list[str] = dataclasses.field(default_factory=list)

@@ -62,6 +62,7 @@ def _curves(job: Job, subject: Subject, x: np.ndarray, y: np.ndarray) -> Curves:
             x[:n],
             y[:n],
             job.bounds,
+            job.attack_sizes.get(kind),
             steps=budget.boundary_steps if kind == "boundary" else budget.attack_steps,
             restarts=budget.restarts,
             starts=x,
@@ -83,7 +84,8 @@ def _refined_curves(job: Job, subject: Subject, x: np.ndarray, y: np.ndarray) ->
                 x,
                 y,
                 job.bounds,
-                robustness.default_epsilons(norm, subject.shape)[::-3],
+                job.attack_sizes.get(norm)
+                or robustness.default_epsilons(norm, subject.shape)[::-3],
                 budget.attack_steps,
                 budget.restarts,
                 budget.noise_draws,

@@ -65,6 +65,10 @@ class Subject(ABC):
         """Return the logits `[n, classes]` of one batch."""
         return np.asarray(self.score_batch(x)["logits"])
 
+    def predict_classes(self, x: np.ndarray) -> np.ndarray:
+        """Return the most likely class `[n]` of each row of `x`."""
+        return self.scores(x, "classes")["logits"].argmax(-1)
+
     @property
     def can_sample(self) -> bool:
         """Whether `sample` is available."""
