@@ -49,7 +49,7 @@ def add_export(commands: Commands) -> None:
     parser.add_argument(
         "--compact",
         action="store_true",
-        help="round weights to bfloat16 and limit the detector to 2 MB, for small archives",
+        help="round weights to bfloat16 and limit the detector to 1 MB, for small archives",
     )
     parser.add_argument(
         "--tflite", action="store_true", help="also write assets.extra/model.tflite, for LiteRT"

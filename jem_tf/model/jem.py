@@ -169,7 +169,7 @@ class JEM(EnergyModel):
 
     def training_logits(self, x: tf.Tensor) -> tf.Tensor:
         """Logits for cross-entropy: in training mode, unless statistics are frozen."""
-        return self.logits(x, training=not self.frozen_statistics)
+        return self.logits_in_shares(x) if self.frozen_statistics else self.logits(x, training=True)
 
     def adapt(self, data: Any, y: Any = None) -> None:
         """Learn the range of the inputs and where chains start, as Keras preprocessing layers do.

@@ -25,7 +25,7 @@ def worst_points(
     scale = model.input_range.scale
 
     def cross_entropy(unit: tf.Tensor) -> tf.Tensor:
-        log_p = maths.conditional_log_probability(model.logits(unit * scale))
+        log_p = maths.conditional_log_probability(model.logits_in_shares(unit * scale))
         return -tf.reduce_sum(targets * log_p, axis=-1)
 
     start = x / scale

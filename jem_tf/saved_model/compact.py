@@ -10,12 +10,12 @@ import tensorflow as tf
 
 from jem_tf.model import JEM
 
-DETECTOR_BYTES = 2e6
+DETECTOR_BYTES = 1e6
 LARGE = 10_000  # values of an array that is rounded; the layer of the logits is smaller
 
 
 def compact(model: JEM) -> None:
-    """Round `model` to bfloat16, and limit its detector, which is to be fitted again, to 2 MB.
+    """Round `model` to bfloat16, and limit its detector, which is to be fitted again, to 1 MB.
 
     ```python
     compact(model)
