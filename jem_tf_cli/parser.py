@@ -17,7 +17,7 @@ from jem_tf_cli.arguments import (
 )
 from jem_tf_cli.scoring_parser import add_score
 from jem_tf_cli.serving_parser import add_clients, add_export, add_serve
-from jem_tf_cli.types import positive_integer, positive_number
+from jem_tf_cli.types import attack, positive_integer, positive_number
 
 # Named in help texts. The sources are `jem_tf.objectives` and `jem_tf.training.recipes`, which
 # need TensorFlow; tests/cli compares.
@@ -183,7 +183,8 @@ def _add_evaluate(commands: Commands) -> None:
     parser.add_argument(
         "--attacks",
         nargs="+",
-        metavar="NAME",
+        type=attack,
+        metavar="NAME[=SIZES]",
         help="linf, l2, apgd_linf, apgd_l2, boundary, pointwise (default: all of them), or none; "
         "with sizes, linf=4/255,8/255, where pixels go from 0 to 1",
     )

@@ -1,7 +1,6 @@
 """Commands that measure a model or show what it has learned: `evaluate`, `loglik`, `sample`."""
 
 from argparse import Namespace
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,10 @@ def evaluate(arguments: Namespace) -> None:
     from jem_tf import evaluation
     from jem_tf.evaluation import report
 
+    attacks = None if arguments.attacks is None else dict(arguments.attacks)
+    if attacks is not None and len(attacks) < len(arguments.attacks):
+        names = " ".join(name for name, _ in arguments.attacks)
+        raise ValueError(f"--attacks names each attack once. Received: {names}")
     target = arguments.model
     subject = evaluation.open_subject(target)
     resizes = arguments.resize and len(subject.shape) == 3
@@ -26,9 +29,8 @@ def evaluate(arguments: Namespace) -> None:
     others: dict[str, Any] = {}
     for flag in ("baseline", "judge"):
         if (other := getattr(arguments, flag)) is not None:
-            targets.check_comparable(target, other)
+            targets.check_comparable(target, other, flag)
             others[flag] = evaluation.open_subject(other)
-    attacks = None if arguments.attacks is None else dict(map(parse_attack, arguments.attacks))
     path = Path(target)
     out = arguments.out or (path / "report" if path.is_dir() else Path("reports") / path.stem)
     results = evaluation.evaluate(
@@ -52,21 +54,6 @@ def evaluate(arguments: Namespace) -> None:
     print(f"Wrote {out / 'report.html'} and {out / 'metrics.json'}")
     if results["failed"]:
         raise ValueError(f"These parts failed: {', '.join(results['failed'])}.")
-
-
-def parse_attack(text: str) -> tuple[str, tuple[float, ...]]:
-    """The name of an attack and its sizes, such as "linf=4/255,8/255"; none: the default sizes."""
-    name, _, sizes = text.partition("=")
-    try:
-        values = tuple(float(Fraction(size)) for size in sizes.split(",")) if sizes else ()
-    except (ValueError, ArithmeticError):
-        values = (-1.0,)
-    if any(value < 0 for value in values):
-        raise ValueError(
-            "Sizes of an attack are numbers of at least 0, such as linf=4/255 or l2=0.25,0.5. "
-            f"Received: {text!r}"
-        )
-    return name, values
 
 
 def loglik(arguments: Namespace) -> None:

@@ -59,12 +59,12 @@ def with_expected_pixels(
     return dataclasses.replace(source, pixel_range=pixels), dataset.with_pixels(*pixels)
 
 
-def check_comparable(target: str | Path, baseline: str | Path) -> None:
+def check_comparable(target: str | Path, other: str | Path, role: str = "baseline") -> None:
     """Raise `ValueError` if two models are known to have been trained on other classes."""
-    first, second = (_read_metadata(path).get("class_names") for path in (target, baseline))
+    first, second = (_read_metadata(path).get("class_names") for path in (target, other))
     if first is not None and second is not None and first != second:
         raise ValueError(
-            f"The baseline {str(baseline)!r} was trained on other classes ({', '.join(second)}) "
+            f"The {role} {str(other)!r} was trained on other classes ({', '.join(second)}) "
             f"than {str(target)!r} ({', '.join(first)})."
         )
 

@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 
+import jem_tf
 from jem_tf.backbones import WhitenedPatches
 from jem_tf.backbones.data_dependent import initialise_from_data
 
@@ -52,6 +53,41 @@ def test_the_kernel_is_computed_once_saved_and_not_trained(tmp_path):
     copy = keras.saving.load_model(tmp_path / "model.keras")
     initialise_from_data(copy, 0.1 * x)  # without effect
     np.testing.assert_array_equal(copy(x), y)
+
+
+def test_a_network_that_was_trained_keeps_its_kernel():
+    """Its other layers rely on it; a frozen network that is made trainable again does, too."""
+    x, y = images(), np.arange(64) % 3
+    network = keras.Sequential(
+        [
+            keras.Input(x.shape[1:]),
+            WhitenedPatches(8),
+            keras.layers.GlobalAveragePooling2D(),
+            keras.layers.Dense(3),
+        ]
+    )
+    network.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    network.trainable = False
+    network.trainable = True
+    kernel = network.layers[0].kernel.numpy()
+    network.fit(x, y, verbose=0)
+    assert len(network.trainable_variables) == 2  # of the last layer
+    before = network(x).numpy()
+    jem_tf.JEM.from_classifier(network).adapt(x, y)
+    np.testing.assert_array_equal(network(x), before)
+    np.testing.assert_array_equal(network.layers[0].kernel, kernel)
+
+
+@pytest.mark.parametrize(("shape", "kernel_size"), [((2, 2, 1), 3), ((5, 4, 1), 1)])
+def test_small_images_have_finite_kernels(shape, kernel_size):
+    x = np.random.default_rng(0).uniform(-1, 1, (20, *shape)).astype("f4")
+    assert np.isfinite(layer_of(x, filters=2, kernel_size=kernel_size)(x)).all()
+
+
+@pytest.mark.parametrize("options", [{"groups": 3}, {"dilation_rate": 2}])
+def test_other_kinds_of_convolutions_are_refused(options):
+    with pytest.raises(ValueError, match=f"has {next(iter(options))}="):
+        WhitenedPatches(6, **options)
 
 
 @pytest.mark.parametrize("filters", [7, 56])

@@ -1,10 +1,12 @@
 """`jem-tf sample`: a picture of samples. `jem-tf evaluate`: sizes of attacks."""
 
+import argparse
+
 import pytest
 from PIL import Image
 
-from jem_tf.cli.evaluation import parse_attack
 from jem_tf_cli import main
+from jem_tf_cli.types import attack
 
 
 def test_sample_draws_a_picture(trained, tmp_path, capsys):
@@ -25,10 +27,12 @@ def test_sample_draws_a_picture(trained, tmp_path, capsys):
     ],
 )
 def test_sizes_of_attacks_are_numbers_or_fractions(text, expected):
-    assert parse_attack(text) == expected
+    assert attack(text) == expected
 
 
-@pytest.mark.parametrize("text", ["l2=-1", "l2=big", "l2=1/0", "l2=0.1,", "l2=1e400"])
+@pytest.mark.parametrize(
+    "text", ["l2=-1", "l2=big", "l2=1/0", "l2=0.1,", "l2=", "linf=4", "none=1"]
+)
 def test_other_sizes_of_attacks_are_refused(text):
-    with pytest.raises(ValueError, match=f"Received: '{text}'"):
-        parse_attack(text)
+    with pytest.raises(argparse.ArgumentTypeError, match=f"Received: '{text}'"):
+        attack(text)

@@ -32,19 +32,23 @@ def measure(job: Job) -> Results:
         for variant, curve in _curves(job, subject, x, y):
             curves.setdefault(variant, []).append(curve)
             # Every new curve can change what the curves together say.
-            job.notes[:] = notes_before + _warnings(subject.name, curves)
+            job.notes[:] = notes_before + _warnings(job, subject.name, curves)
             yield subject.name, {"robustness": curves}
         if subject.logits_fn is not None and job.attacks:
             yield subject.name, {"distal": _measure_distal(job, subject)}
 
 
-def _warnings(subject: str, curves: dict[str, list[robustness.AttackCurve]]) -> list[str]:
+def _warnings(job: Job, subject: str, curves: dict[str, list[robustness.AttackCurve]]) -> list[str]:
+    """What is suspicious of `curves`. The default sizes end where every input can be made gray,
+    which other sizes do not: these say nothing about masked gradients."""
     return [
         f"{' '.join(filter(None, (subject, variant)))}: {warning}"
         for variant, group in curves.items()
         for warning in [
             *(warning for curve in group for warning in curve.warnings),
-            *robustness.find_masked_gradients(group),
+            *robustness.find_masked_gradients(
+                [curve for curve in group if curve.attack not in job.attack_sizes]
+            ),
         ]
     ]
 

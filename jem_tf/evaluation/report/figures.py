@@ -9,8 +9,11 @@ from typing import Any
 from jem_tf.detection.detector import FUSED
 from jem_tf.energy import OOD_SCORES
 
-LINF_SIZES = (4 / 255, 12 / 255, 26 / 255)  # of the attacks in the table
-L2_SIZES = (0.5, 1.0, 2.0)
+SIZES = {  # of the attacks in the table, of curves with more than `MAX_SIZES`
+    "linf": (4 / 255, 12 / 255, 26 / 255),
+    "l2": (0.5, 1.0, 2.0),
+}
+MAX_SIZES = 5
 FOOLED_SIZE = 12 / 255  # of the attack in the answers
 
 Format = Callable[[float | None], str]
@@ -103,12 +106,20 @@ def _values(models: list[dict[str, Any]]) -> Iterator[tuple[str, Format, list[An
         areas = [_get(model, "verdict", key) for model in models]
         yield f"area under risk–coverage, errors and OOD{label}", number, areas
     for method, prefix in (("PGD", ""), ("APGD", "apgd_")):
-        for size in LINF_SIZES:
-            label = f"accuracy, {method} linf ε = {round(size * 255)}/255"
-            yield label, percent, [accuracy_at(model, f"{prefix}linf", size) for model in models]
-        for size in L2_SIZES:
-            label = f"accuracy, {method} l2 ε = {size:g}"
-            yield label, percent, [accuracy_at(model, f"{prefix}l2", size) for model in models]
+        for norm in SIZES:
+            for size in _sizes(models, prefix + norm, SIZES[norm]):
+                text = f"{255 * size:.3g}/255" if norm == "linf" else f"{size:g}"
+                values = [accuracy_at(model, prefix + norm, size) for model in models]
+                yield f"accuracy, {method} {norm} ε = {text}", percent, values
+
+
+def _sizes(
+    models: list[dict[str, Any]], kind: str, default: tuple[float, ...]
+) -> tuple[float, ...]:
+    """The sizes of an attack in the table: all that were asked for, or some of the default ones."""
+    curves = [c for m in models for c in _get(m, "robustness", "") or () if c["attack"] == kind]
+    sizes = tuple(size for size in curves[0]["epsilons"] if size > 0) if curves else ()
+    return sizes if 0 < len(sizes) <= MAX_SIZES else default
 
 
 def _answer_on_confidence(model: Any, other: Any, beside: Any) -> tuple[str, str] | None:
