@@ -64,7 +64,6 @@ def test_public_names_and_registrations_do_not_depend_on_the_process(order, name
     expected = "ActNorm Cooled CrossEntropy Detector DualAdversarial EnergyDiscrepancy FCE"
     expected += " Factored Flow GaussianMixture HDGE IGEBM InputRange JEM Joint LatentDense MALA"
     expected += " NCE RandomCrop ReplayBuffer SGLD ScoreMatching SupCon Uniform Warmup"
-    expected += " WhitenedPatches"
     assert names == sorted(f"jem_tf>{n}" for n in expected.split())
     assert kinds["export"] == kinds["load"] == "function"
     assert kinds["objectives"] == "module"

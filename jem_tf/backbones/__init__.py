@@ -5,7 +5,6 @@ Not here: JEM itself.
 
 from jem_tf.backbones.classifier_head import classifier_head
 from jem_tf.backbones.latent import LatentDense
-from jem_tf.backbones.patches import WhitenedPatches
 from jem_tf.backbones.plain import convnet, mlp
 from jem_tf.backbones.resnet import resnet
 from jem_tf.backbones.whitened import whitened
@@ -13,7 +12,6 @@ from jem_tf.backbones.wide_resnet import wide_resnet
 
 __all__ = [
     "LatentDense",
-    "WhitenedPatches",
     "classifier_head",
     "convnet",
     "mlp",

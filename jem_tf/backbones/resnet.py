@@ -7,17 +7,16 @@ import keras
 from keras import layers
 
 from jem_tf.backbones.latent import logits_layer
-from jem_tf.backbones.patches import WhitenedPatches
 from jem_tf.backbones.plain import Shape, check_image
 
 
 def resnet(
     shape: Shape, classes: int, width: int = 32, dtype: str | None = None, latent: int = 1
 ) -> keras.Model:
-    """A ResNet-9: whitened patches, three convolutions, two residual blocks, SiLU, max pooling.
+    """A ResNet-9: six convolutions and two residual blocks, SiLU and average pooling.
 
     ```python
-    resnet((32, 32, 3), classes=10, width=32)    # 64 to 256 channels, 1.7 million weights
+    resnet((32, 32, 3), classes=10, width=32)    # 32 to 256 channels, 1.6 million weights
     ```
 
     `dtype` is the Keras policy of all layers but the last, such as "mixed_bfloat16". Logits are
@@ -29,7 +28,7 @@ def resnet(
     def conv(x: keras.KerasTensor, filters: int, halve: bool = False) -> keras.KerasTensor:
         x = layers.Conv2D(filters, 3, padding="same", use_bias=False, dtype=dtype)(x)
         if halve:  # before the norm and SiLU, which then have a quarter of the work
-            x = layers.MaxPooling2D(2, padding="same", dtype=dtype)(x)
+            x = layers.AveragePooling2D(2, padding="same", dtype=dtype)(x)
         x = layers.BatchNormalization(momentum=0.9, epsilon=1e-5, dtype=dtype)(x)
         return layers.Activation("silu", dtype=dtype)(x)
 
@@ -38,8 +37,7 @@ def resnet(
         return layers.Add(dtype=dtype)([x, conv(conv(x, filters), filters)])
 
     inputs = keras.Input(shape)
-    x = WhitenedPatches(18 * shape[-1], 3, dtype=dtype)(inputs)
-    x = conv(layers.Activation("silu", dtype=dtype)(x), 2 * width, halve=True)
+    x = conv(conv(inputs, width), 2 * width, halve=True)
     x = conv(block(x), 4 * width, halve=True)
     x = block(conv(x, 8 * width, halve=True))
     x = layers.GlobalAveragePooling2D(dtype="float32")(x)

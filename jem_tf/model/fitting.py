@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from jem_tf import energy as maths
-from jem_tf.backbones.data_dependent import initialise_from_data
+from jem_tf.backbones.actnorm import initialise_actnorm
 from jem_tf.data import inputs
 from jem_tf.data.labels import check_labels, check_weights
 from jem_tf.model.backbone import check_logits
@@ -109,7 +109,7 @@ def prepare(
         if not model.built:
             model.build((None, *rows.shape[1:]))
         inputs.check_shape(rows.shape[1:], model.example_shape)
-        initialise_from_data(model.backbone, rows.astype(np.float32))
+        initialise_actnorm(model.backbone, rows.astype(np.float32))
         check_logits(model.backbone(rows[:32].astype(np.float32), training=False).numpy())
     summary = inputs.summarise(itertools.chain([first], batches), model.num_classes)
     if summary.unscaled is not None and not rescales(model.backbone):

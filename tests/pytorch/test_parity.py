@@ -126,7 +126,7 @@ def test_the_variant_of_jem_plus_plus(tmp_path):
 
 
 def test_actnorm_is_initialised_from_data_as_in_pytorch():
-    from jem_tf.backbones.data_dependent import initialise_from_data
+    from jem_tf.backbones.actnorm import initialise_actnorm
 
     ours = backbones.wide_resnet((32, 32, 3), 10, 10, 1, "act")
     theirs = Classifier(10, 1, "act")
@@ -139,5 +139,5 @@ def test_actnorm_is_initialised_from_data_as_in_pytorch():
     # PyTorch divides by n - 1 for thousands of pixels n.
     assert_close(model.predict(x, verbose=0), logits, 1e-3)
     before = model.predict(x, verbose=0)
-    initialise_from_data(ours, 5 * x)  # without effect: it is initialised
+    initialise_actnorm(ours, 5 * x)  # without effect: it is initialised
     np.testing.assert_array_equal(model.predict(x, verbose=0), before)
