@@ -47,7 +47,7 @@ def report_directory(trained, baseline, tiny_budget, shared_directory):
 
     def write(directory):
         flags = ["--baseline", str(baseline), "--ood", "noise", "constant", "digits", "--resize"]
-        flags += ["--budget", "tiny", "--out", str(directory / "here")]
+        flags += ["--judge", str(baseline), "--budget", "tiny", "--out", str(directory / "here")]
         assert main(["evaluate", str(trained), *flags]) == 0
 
     return shared_directory("report", write) / "here"
