@@ -20,8 +20,12 @@ def copy(source, target):
 def test_a_model_is_served_from_another_file_system(rules, serve):
     base = "ram://models/rules"
     copy(rules / "1", f"{base}/1")
-    options = {"model_name": "rules", "model_base_path": base}
-    client = serve(**options, file_system_poll_wait_seconds=0.1)
+    client = serve(
+        model_name="rules",
+        model_base_path=base,
+        file_system_poll_wait_seconds=0.1,
+        load_retry_interval_micros=200_000,  # the server may look while files are copied
+    )
     response = client.predictions.Predict(predict_request(x=ones(1, 2)))
     assert response.outputs["y"].float_val == [3.0]
     copy(rules / "1", f"{base}/2")
