@@ -7,12 +7,16 @@
     python benchmarks/compare.py fashion_mnist --data-dir DIR --rates --objectives joint \\
       --settings "20 steps: steps=20" "5 steps: steps=5"
     python benchmarks/compare.py digits --rates --objectives cross_entropy joint hdge
+    python benchmarks/compare.py cifar10 --recipe cifar10-small --from runs/plain --data-dir DIR \\
+      --seconds 60
     python benchmarks/compare.py digits --epochs 30 --objectives hdge --settings \\
       "conditional: objective_options.classifies=false, objective_options.temperature=0.1"
 
 Each run is a directory below --out with a `result.json`. Runs that exist with the same settings are
 not repeated, so that an interrupted comparison continues. Prints the tables of
-docs/results/objectives.md; `paper_tables.py` reads the directories.
+docs/results/objectives.md, with two more columns: the fused AUROC divided by that of the best
+statistic, for the set where this is least, and the share of test rows that the verdict flags.
+`paper_tables.py` reads the directories.
 """
 
 import argparse
@@ -21,6 +25,7 @@ import itertools
 import json
 import os
 import time
+from collections import defaultdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,13 +34,17 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import keras
 import numpy as np
+from detectors import own_scores
 
 from jem_tf import data, objectives
 from jem_tf.callbacks import DivergenceGuard
 from jem_tf.data import ood_sets
 from jem_tf.detection import calibration
+from jem_tf.detection.detector import FUSED
 from jem_tf.evaluation.measures import robustness
 from jem_tf.evaluation.measures.detection import detection
+from jem_tf.model.detecting import MAX_REFERENCE
+from jem_tf.model.loading import load_classifier
 from jem_tf.training import recipe_files, recipes
 
 SCORES = {"gradient_norm": "gradient norm", "log_density": "log p(x)", "max_probability": "max p"}
@@ -67,15 +76,17 @@ def run(
     seconds: float | None,
     ood_inputs: dict[str, np.ndarray],
     out: Path,
+    classifier: str | None = None,
 ) -> dict[str, Any]:
-    """Train, measure, and save the model to `out`."""
+    """Train, measure, and save the model to `out`. It begins with `classifier`, if there is one."""
     out.mkdir(parents=True, exist_ok=True)
     events = out / "events.jsonl"
     events.write_text("")
     keras.utils.clear_session()
     keras.utils.set_random_seed(seed)
     per_epoch = -(-len(rows.train) // recipe.batch_size)
-    model = recipe.model(rows, seed, objective)
+    network = None if classifier is None else load_classifier(classifier)
+    model = recipe.model(rows, seed, objective, network)
     model.compile(recipe.optimizer(per_epoch, objective), metrics=["accuracy"])
     model.adapt(rows.batches("train", recipe.batch_size))
     guards = [DivergenceGuard(log=events)] if model.objective.uses_chains else []
@@ -135,17 +146,21 @@ def measure(model: Any, rows: data.Dataset, ood_inputs: dict[str, np.ndarray]) -
     curve = robustness.attack(
         "linf", network, x[attacked][:250], y[attacked][:250], (low, high), sizes, steps=20
     )
-    aurocs = {}
-    for kind in SCORES:
-        scores = model.ood_score(in_inputs, kind)
-        aurocs[kind] = {
-            name: detection(scores, model.ood_score(other, kind), resamples=0).auroc
-            for name, other in ood_inputs.items()
-        }
+    reference = rows.arrays("train", MAX_REFERENCE)
+    model.fit_detector(*rows.arrays("validation"), reference=reference)
+    score = own_scores(model)
+    inside, outside = score(in_inputs), defaultdict(dict)
+    for name, other in ood_inputs.items():
+        for kind, scores in score(other).items():
+            outside[kind][name] = detection(inside[kind], scores, resamples=0).auroc
+    fused = outside.pop(FUSED)
+    best = {name: max(aurocs[name] for aurocs in outside.values()) for name in fused}
     return {
         "accuracy": calibration.classification(logits, y).accuracy,
         "ece": calibration.reliability(*calibration.confidence_of(logits, y)).ece,
-        "auroc": aurocs,
+        "auroc": {FUSED: fused, **{kind: outside[kind] for kind in SCORES}},
+        "fused_of_best": min(fused[name] / best[name] for name in fused),
+        "flagged": float(model.is_ood(in_inputs).mean()),
         "pgd": curve.accuracy[1:],
         "robustness": {"": [dataclasses.asdict(curve)]},  # as in metrics.json
     }
@@ -160,7 +175,9 @@ def parse_setting(text: str, recipe: recipes.Recipe) -> tuple[str, recipes.Recip
 def table(results: dict[str, list[dict[str, Any]]]) -> str:
     """Return a line per setting: means over the seeds, and the range of the accuracy."""
     sets = list(next(iter(results.values()))[0]["auroc"]["log_density"])
-    head = ["", "accuracy", "ECE", *(f"AUROC {name}" for name in SCORES.values())]
+    scores = {FUSED: FUSED, **SCORES}
+    head = ["", "accuracy", "ECE", *(f"AUROC {name}" for name in scores.values())]
+    head += ["fused / best single", "flagged"]
     head += [f"PGD {' / '.join(map(str, PGD_SIZES))}", "images/s", "epochs", "trusted, gap"]
     head += ["events"]
     lines = [f"AUROC: {' / '.join(sets)}", "", f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
@@ -170,11 +187,12 @@ def table(results: dict[str, list[dict[str, Any]]]) -> str:
         spread = f" ({min(percents):.1f} to {max(percents):.1f})" if len(runs) > 1 else ""
         aurocs = [
             " / ".join(f"{mean('auroc', kind, s):.2f}".removeprefix("0") for s in sets)
-            for kind in SCORES
+            for kind in scores
         ]
         pgd = " / ".join(f"{100 * mean('pgd', i):.0f}" for i in range(len(PGD_SIZES)))
         cells = [name, f"{mean('accuracy') * 100:.1f} %{spread}", f"{100 * mean('ece'):.1f} %"]
-        cells += [*aurocs, f"{pgd} %", f"{mean('images_per_second'):.0f}", f"{mean('epochs'):.1f}"]
+        cells += [*aurocs, f"{mean('fused_of_best'):.3f}", f"{100 * mean('flagged'):.1f} %"]
+        cells += [f"{pgd} %", f"{mean('images_per_second'):.0f}", f"{mean('epochs'):.1f}"]
         chains = "trusted" in runs[0]
         cells.append(f"{mean('trusted'):.2f}, {mean('gap'):.2f}" if chains else "")
         lines.append(f"| {' | '.join([*cells, str(sum(r['events'] for r in runs))])} |")
@@ -197,6 +215,8 @@ def parse_arguments() -> argparse.Namespace:
     length.add_argument("--epochs", type=int, help="with the schedule of the recipe")
     length.add_argument("--rates", action="store_true", help="only images per second")
     names = list(objectives.OBJECTIVES)
+    parser.add_argument("--recipe", help="default: that of the data")
+    parser.add_argument("--from", dest="classifier", help="run or model that each begins with")
     parser.add_argument("--objectives", nargs="+", choices=names, default=names)
     parser.add_argument(
         "--settings", nargs="+", default=[""], help="NAME: FIELD=VALUE, ..., as --set of train"
@@ -214,8 +234,9 @@ def main() -> None:
     arguments = parse_arguments()
     rows = data.load(arguments.dataset, arguments.data_dir)
     if arguments.split == "validation":
-        rows = dataclasses.replace(rows, test=rows.validation)
-    recipe = recipes.get(recipes.default_for(rows))
+        fit, measured = (rows.validation.shard(2, i) for i in range(2))  # a detector is fitted
+        rows = dataclasses.replace(rows, validation=fit, test=measured)
+    recipe = recipes.get(arguments.recipe or recipes.default_for(rows))
     if arguments.seconds:  # the number of steps is not known: no schedule, and a small buffer
         constant = {"warmup": None, "drops": (), "cosine": False, "ema": 0.98}
         recipe = dataclasses.replace(recipe, **constant, capacity=recipe.capacity or 200)
@@ -225,7 +246,7 @@ def main() -> None:
     if arguments.rates:
         return print_rates(rows, settings, arguments.objectives)
     ood_inputs = {
-        name: ood_sets.load(name, rows, 2000, 0, arguments.data_dir, resize=True)
+        Path(name).name: ood_sets.load(name, rows, 2000, 0, arguments.data_dir, resize=True)
         for name in arguments.ood or ood_sets.companions(rows)
     }
     length = f"{arguments.seconds:g}s" if arguments.seconds else f"{recipe.epochs}-epochs"
@@ -243,10 +264,20 @@ def main() -> None:
             "seconds": arguments.seconds,
         }
         key |= {"recipe": dataclasses.asdict(changed), "split": arguments.split}
+        key |= {"from": arguments.classifier} if arguments.classifier else {}
         key = json.loads(json.dumps({**key, "ood": list(ood_inputs)}))
         file = out / "result.json"
         if not file.is_file() or json.loads(file.read_text()).get("settings") != key:
-            result = run(rows, changed, objective, seed, arguments.seconds, ood_inputs, out)
+            result = run(
+                rows,
+                changed,
+                objective,
+                seed,
+                arguments.seconds,
+                ood_inputs,
+                out,
+                arguments.classifier,
+            )
             file.write_text(json.dumps({"settings": key, **result}, indent=1))
         results.setdefault(label, []).append(json.loads(file.read_text()))
         print(table({f"{label}, seed {seed}": results[label][-1:]}), flush=True)

@@ -1,7 +1,7 @@
 """JEM on the features of a trained classifier, beside that classifier.
 
-    jem-tf train cifar10 --recipe cifar10-small --objective cross_entropy --out runs/classifier
-    python benchmarks/features.py runs/classifier --data-dir ~/tfds --seeds 3
+    jem-tf train cifar10 --recipe cifar10-classifier --objective cross_entropy --out runs/plain
+    python benchmarks/features.py runs/plain --data-dir ~/tfds --seeds 3
 
 For each seed: training time, accuracy, ECE, and the AUROC of the fused score against each
 out-of-distribution set. The classifier's own detector is fitted to the same rows; the best of its

@@ -5,6 +5,7 @@ loads whatever any part of it has saved.
 """
 
 from jem_tf import backbones, callbacks, objectives
+from jem_tf._tf import muon  # noqa: F401 (registers its class)
 from jem_tf._tf.cores import side_by_side
 from jem_tf.composition import Expert, compose
 from jem_tf.detection.detector import Detector

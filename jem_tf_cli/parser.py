@@ -26,8 +26,8 @@ OBJECTIVES = (
     "energy_discrepancy, cross_entropy"
 )
 RECIPES = (
-    "digits, fashion_mnist, cifar10-small, image, tabular, fashion_mnist_fast, image_fast; the "
-    "paper's cifar10, cifar100, svhn"
+    "digits, fashion_mnist, cifar10-classifier, cifar10-small, image, tabular, fashion_mnist_fast, "
+    "image_fast; the paper's cifar10, cifar100, svhn"
 )
 
 

@@ -62,8 +62,9 @@ def test_public_names_and_registrations_do_not_depend_on_the_process(order, name
     )
     names, kinds = run(code, name)
     expected = "ActNorm Cooled CrossEntropy Detector DualAdversarial EnergyDiscrepancy FCE"
-    expected += " Factored Flow GaussianMixture HDGE IGEBM InputRange JEM Joint LatentDense MALA"
-    expected += " NCE RandomCrop ReplayBuffer SGLD ScoreMatching SupCon Uniform Warmup"
+    expected += " Factored Flow FusedBatchNormalization GaussianMixture HDGE IGEBM InputRange JEM"
+    expected += " Joint LatentDense MALA Muon NCE RandomCrop ReplayBuffer SGLD ScoreMatching SupCon"
+    expected += " Uniform Warmup silu"
     assert names == sorted(f"jem_tf>{n}" for n in expected.split())
     assert kinds["export"] == kinds["load"] == "function"
     assert kinds["objectives"] == "module"

@@ -52,7 +52,7 @@ LAYERS = [
         "#eaeaea",
         [
             ("energy.py, annealing.py", "what do logits say? log Z"),
-            ("_tf/", "state, randomness, devices"),
+            ("_tf/, portable.py", "state, randomness, devices"),
             ("checks.py, drift.py, pictures.py", "small helpers"),
         ],
     ),
@@ -175,8 +175,10 @@ def draw_layers() -> str:
         for column, (name, question) in enumerate(packages):
             x = left + column * (width + 10)
             parts.append(box(x, y, width, height, colour))
-            parts.append(text(x + width / 2, y + 24, name, 15, font_weight="bold"))
-            parts.append(text(x + width / 2, y + 43, question, 12, GRAY))
+            parts.append(
+                text(x + width / 2, y + 24, name, 13 if len(name) < 28 else 12, font_weight="bold")
+            )
+            parts.append(text(x + width / 2, y + 43, question, 11, GRAY))
     parts.append(arrow(right + 24, 24, right + 24, bottom - 20))
     middle = (16 + bottom) / 2
     turned = f"rotate(90 {right + 36} {middle:g})"

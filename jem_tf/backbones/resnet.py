@@ -6,6 +6,7 @@ Not here: the paper's network (`wide_resnet.py`).
 import keras
 from keras import layers
 
+from jem_tf.backbones.fused import FusedBatchNormalization, silu
 from jem_tf.backbones.latent import logits_layer
 from jem_tf.backbones.plain import Shape, check_image
 
@@ -27,10 +28,9 @@ def resnet(
 
     def conv(x: keras.KerasTensor, filters: int, halve: bool = False) -> keras.KerasTensor:
         x = layers.Conv2D(filters, 3, padding="same", use_bias=False, dtype=dtype)(x)
-        if halve:  # before the norm and SiLU, which then have a quarter of the work
-            x = layers.AveragePooling2D(2, padding="same", dtype=dtype)(x)
-        x = layers.BatchNormalization(momentum=0.9, epsilon=1e-5, dtype=dtype)(x)
-        return layers.Activation("silu", dtype=dtype)(x)
+        x = FusedBatchNormalization(momentum=0.9, epsilon=1e-5, dtype=dtype)(x)
+        x = layers.Activation(silu, dtype=dtype)(x)
+        return layers.AveragePooling2D(2, padding="same", dtype=dtype)(x) if halve else x
 
     def block(x: keras.KerasTensor) -> keras.KerasTensor:
         filters = x.shape[-1]

@@ -29,7 +29,7 @@ def evaluate(arguments: Namespace) -> None:
     others: dict[str, Any] = {}
     for flag in ("baseline", "judge"):
         if (other := getattr(arguments, flag)) is not None:
-            targets.check_comparable(target, other, flag)
+            targets.check_comparable(target, other, flag, dataset.pixel_range)
             others[flag] = evaluation.open_subject(other)
     path = Path(target)
     out = arguments.out or (path / "report" if path.is_dir() else Path("reports") / path.stem)

@@ -7,6 +7,7 @@ from typing import Any
 
 from jem_tf import data
 from jem_tf.data import Dataset
+from jem_tf.data.folders import PIXEL_RANGE
 from jem_tf.data.tables import SUFFIXES
 from jem_tf.model.classifiers import expected_pixels
 from jem_tf.model.loading import load_classifier
@@ -59,8 +60,25 @@ def with_expected_pixels(
     return dataclasses.replace(source, pixel_range=pixels), dataset.with_pixels(*pixels)
 
 
-def check_comparable(target: str | Path, other: str | Path, role: str = "baseline") -> None:
-    """Raise `ValueError` if two models are known to have been trained on other classes."""
+def check_comparable(
+    target: str | Path,
+    other: str | Path,
+    role: str = "baseline",
+    pixels: Sequence[float] | None = None,
+) -> None:
+    """Raise `ValueError` if two models are the same, or are known to have other classes, or if
+    `other` is known to expect other pixels than `target`, which expects `pixels`."""
+    if str(target) == str(other):
+        raise ValueError(f"The {role} must be another model than {str(target)!r}.")
+    expected = _pixel_range(other)
+    if expected is None and run_directory.is_run(other):
+        expected = PIXEL_RANGE
+    if pixels is not None and expected is not None and tuple(pixels) != tuple(expected):
+        raise ValueError(
+            f"The {role} {str(other)!r} expects pixels from {expected[0]:g} to {expected[1]:g}, "
+            f"and {str(target)!r} from {pixels[0]:g} to {pixels[1]:g}. An evaluation gives both "
+            "the same pixels: compare models of one range."
+        )
     first, second = (_read_metadata(path).get("class_names") for path in (target, other))
     if first is not None and second is not None and first != second:
         raise ValueError(

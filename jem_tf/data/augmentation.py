@@ -1,4 +1,5 @@
-"""The paper's augmentation: a random crop after reflecting 4 pixels at the border, and a flip.
+"""The paper's augmentation: a random crop after reflecting 4 pixels at the border, and a flip. For
+classifiers, also a covered square.
 
 In the data set it is for the classifier and the density; as a layer of a model (`RandomCrop`), for
 the classifier alone.
@@ -10,6 +11,7 @@ import keras
 import tensorflow as tf
 
 BORDER = 4  # pixels
+CUTOUT = 0.25  # side of the square that `cutout` covers, in sides of the image
 
 
 def crop(image: tf.Tensor, seed: tf.Tensor, flip: bool) -> tf.Tensor:
@@ -17,6 +19,21 @@ def crop(image: tf.Tensor, seed: tf.Tensor, flip: bool) -> tf.Tensor:
     padded = tf.pad(image, [[BORDER, BORDER], [BORDER, BORDER], [0, 0]], "REFLECT")
     cropped = tf.image.stateless_random_crop(padded, image.shape, seed)
     return tf.image.stateless_random_flip_left_right(cropped, seed) if flip else cropped
+
+
+def cutout(image: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+    """Cover a square of `image` with its mean color (DeVries and Taylor, arXiv 1708.04552).
+
+    The centre of the square is any pixel, so that a part of it may be outside.
+    """
+    sides = image.shape[:2]
+    centre = tf.random.stateless_uniform([2], seed, 0.0, tf.cast(sides, tf.float32))
+    rows, columns = (
+        tf.abs(tf.range(side, dtype=tf.float32) + 0.5 - centre[axis]) < CUTOUT * side / 2
+        for axis, side in enumerate(sides)
+    )
+    covered = (rows[:, tf.newaxis] & columns)[..., tf.newaxis]
+    return tf.where(covered, tf.reduce_mean(image, axis=[0, 1]), image)
 
 
 @keras.saving.register_keras_serializable("jem_tf")

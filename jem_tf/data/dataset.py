@@ -40,12 +40,12 @@ class Dataset:
         self, split: str, batch_size: int, seed: int | None = None, augment: bool | str = False
     ) -> tf.data.Dataset:
         """Batches of a split, shuffled if there is a `seed`, cropped and flipped if `augment` is
-        True, only cropped if it is "crop"."""
+        True, only cropped if it is "crop", and partly covered as well if it is "cutout"."""
         rows = self._split(split)
         if seed is not None:
             rows = rows.shuffle(min(len(rows), SHUFFLE_ROWS), seed=seed)
         if augment:
-            rows = rows.enumerate().map(_augment(seed or 0, augment is True), tf.data.AUTOTUNE)
+            rows = rows.enumerate().map(_augment(seed or 0, augment), tf.data.AUTOTUNE)
         return _prefetch(rows.batch(batch_size))
 
     def epochs(
@@ -63,7 +63,7 @@ class Dataset:
             key = seed * 1_000_003 + number
             rows = _shuffled(self.train, window, key)
             if augment:
-                rows = rows.enumerate().map(_augment(key, augment is True), tf.data.AUTOTUNE)
+                rows = rows.enumerate().map(_augment(key, augment), tf.data.AUTOTUNE)
             return rows.batch(batch_size)
 
         numbers = tf.data.Dataset.range(first, np.iinfo(np.int64).max)
@@ -126,11 +126,15 @@ def _shuffled(rows: tf.data.Dataset, window: int, key: tf.Tensor) -> tf.data.Dat
     return tf.data.experimental.from_variant(variant, spec)
 
 
-def _augment(seed: int | tf.Tensor, flip: bool) -> Callable:
-    """A map of enumerated rows: each image is cropped by its own seed."""
+def _augment(seed: int | tf.Tensor, kind: bool | str) -> Callable:
+    """A map of enumerated rows: each image is augmented by its own seed."""
 
     def augment(index: tf.Tensor, row: tuple) -> tuple[tf.Tensor, tf.Tensor]:
         x, y = row
-        return augmentation.crop(x, tf.stack([tf.cast(seed, tf.int64), index]), flip), y
+        own = tf.stack([tf.cast(seed, tf.int64), index])
+        x = augmentation.crop(x, own, flip=kind != "crop")
+        if kind == "cutout":  # with a seed of its own: its square must not depend on the flip
+            x = augmentation.cutout(x, tf.random.experimental.stateless_fold_in(own, 1))
+        return x, y
 
     return augment

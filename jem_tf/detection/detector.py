@@ -3,6 +3,7 @@
 Not here: how it is fitted (`model/detecting.py`), its parts (the other modules of this package).
 """
 
+import warnings
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -18,13 +19,13 @@ from jem_tf.detection import conformal, statistics
 from jem_tf.detection.features import feature_network, find_layers, to_vectors, vector_size
 from jem_tf.detection.fusion import fit_fusion, fused_score, objections
 
-OF_LOGITS = ("log_density", "gradient_norm", "max_probability")
+OF_LOGITS = ("log_density", "gradient_norm", "max_probability", "ascent")
 FUSED = "fused"
 MAX_BYTES = 20e6  # of a fitted detector, by default
 
 
 class Readings(NamedTuple):
-    """What one forward and backward pass says about inputs."""
+    """What two forward passes and a backward pass say about inputs."""
 
     logits: tf.Tensor  # [n, classes]
     statistics: tf.Tensor  # [n, statistics], in the order of `Detector.names`
@@ -40,11 +41,11 @@ class Detector(State):
     model.is_ood(x)
     ```
 
-    It combines log p(x), the norm of its gradient, the largest probability, and for hidden layers
-    the Mahalanobis distance, the distance to the nearest training rows and the residual of a
-    principal subspace. Weights are chosen with outliers that are made from validation rows. The
-    verdict is conformal: of inputs like the validation rows, a share of at most `false_alarm_rate`
-    is flagged on average.
+    It combines log p(x), the norm of its gradient, its rise by one step uphill, the largest
+    probability, and for hidden layers the Mahalanobis distance, the distance to the nearest
+    training rows and the residual of a principal subspace. Weights are chosen with outliers that
+    are made from validation rows. The verdict is conformal: of inputs like the validation rows, a
+    share of at most `false_alarm_rate` is flagged on average.
 
     Args:
         false_alarm_rate: the share of in-distribution inputs that may be flagged.
@@ -74,6 +75,7 @@ class Detector(State):
         self.false_alarm_rate = float(false_alarm_rate)
         self.layers = None if layers is None else tuple(layers)
         self.per_class, self.max_bytes = bool(per_class), float(max_bytes)
+        self.rounds = False  # whether what is learned of the reference is rounded to bfloat16
         self.layer_names: tuple[str, ...] = ()
         self.reads_encoder = False
         self._networks: list[Callable[[tf.Tensor], list[tf.Tensor]]] = []
@@ -118,7 +120,7 @@ class Detector(State):
         return tf.concat([to_vectors(output) for output in outputs], axis=1)
 
     def read(self, x: tf.Tensor, scale: tf.Tensor) -> Readings:
-        """Logits and statistics of `x`, by one forward and backward pass.
+        """Logits and statistics of `x`.
 
         `scale` is the unit of the inputs in the norm of the gradient. With an encoder these are the
         vectors that it returns: the density is theirs.
@@ -134,8 +136,10 @@ class Detector(State):
             logits = tf.cast(logits, tf.float32)
         density = maths.log_density(logits)
         gradient = scale * tape.gradient(logits, x, maths.log_density_gradient(logits))
+        *_, above = backbone(statistics.step_uphill(x, gradient, scale))
         gradient = tf.reshape(gradient, [tf.shape(x)[0], -1])
         columns = [density, -tf.norm(gradient, axis=-1), statistics.max_probability(logits)]
+        columns.append(density - maths.log_density(tf.cast(above, tf.float32)))
         vectors = [to_vectors(output) for output in (*outputs, *hidden)]
         if vectors:
             subspace = statistics.Subspace(self["subspace_centre"], self["subspace_directions"])
@@ -163,6 +167,8 @@ class Detector(State):
         """Learn where the `features` `[n, d]` of training rows are; all labels may be equal."""
         ends = np.cumsum(self._sizes)
         parts = [vectors[:, end - size : end] for size, end in zip(self._sizes, ends)]
+        keep: Callable[[np.ndarray], np.ndarray]
+        keep = statistics.rounded if self.rounds else statistics.single
         arrays: dict[str, np.ndarray] = {}
         for number, (name, part) in enumerate(zip(self.layer_names, parts), start=1):
             finite = np.isfinite(part).all(1)
@@ -171,15 +177,15 @@ class Detector(State):
                     f"Layer {name!r} has non-finite outputs for {(~finite).sum()} of "
                     f"{len(part)} rows: choose others with Detector(layers=...)."
                 )
-            gaussians = statistics.fit_gaussians(part, labels)
+            gaussians = statistics.fit_gaussians(part, labels, keep)
             arrays |= {f"{key}_{number}": value for key, value in gaussians._asdict().items()}
         if parts:
-            subspace = statistics.fit_subspace(parts[-1])
-            arrays |= {f"subspace_{key}": value for key, value in subspace._asdict().items()}
+            centre, directions = statistics.fit_subspace(parts[-1])
+            arrays |= {"subspace_centre": centre, "subspace_directions": keep(directions)}
         left = self.max_bytes - sum(array.nbytes for array in arrays.values())
         for number, part in enumerate(parts, start=1):  # banks of equally many rows
             share = left * part.shape[1] / vectors.shape[1]
-            arrays[f"bank_{number}"] = statistics.fit_bank(part, share)
+            arrays[f"bank_{number}"] = keep(statistics.fit_bank(part, share))
         self.assign(**arrays)
 
     def fit_fusion(self, inside: np.ndarray, outliers: dict[str, np.ndarray]) -> None:
@@ -190,6 +196,17 @@ class Detector(State):
         """Learn the distribution of the fused scores `[n]` of other held-out rows."""
         groups = predicted if self.per_class else None
         self.assign(calibration=conformal.sorted_table(scores, groups))
+
+    def convert_saved(self, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Nothing, with a warning, if the file has the weights of other statistics."""
+        if "low" not in arrays or len(arrays["low"]) == len(self.names):
+            return arrays
+        warnings.warn(
+            f"The detector in this file combines {len(arrays['low'])} statistics, and that of this "
+            f"version {len(self.names)}: call `fit_detector` again.",
+            stacklevel=2,
+        )
+        return {}
 
     def describe(self) -> dict[str, Any]:
         """The settings, the layers and the weights of the statistics, as JSON values."""

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from jem_tf.checks import check_known
+from jem_tf.checks import check_known, check_not_negative
 from jem_tf.data import Dataset, ood_sets
 from jem_tf.detection.calibration import MAX_CALIBRATION_ROWS
 from jem_tf.evaluation import report
@@ -139,6 +139,14 @@ def _make_job(
         attacks = tuple(robustness.ATTACKS) if data.pixel_range is not None else ()
     for name in attacks:
         check_known("attack", name, robustness.ATTACKS)
+    for name, sizes in options.get("attack_sizes", {}).items():
+        if name not in attacks:
+            raise ValueError(
+                f"`attack_sizes` has sizes of {name!r}, which is not among the attacks "
+                f"{', '.join(attacks) or 'none'}."
+            )
+        for size in sizes:
+            check_not_negative(**{f"attack_sizes[{name!r}]": size})
     subjects = [subject] if baseline is None else [subject, baseline]
     for candidate in (*subjects, options.get("judge")):
         if candidate is not None:

@@ -21,8 +21,9 @@ class Joint(SampledObjective):
     JEM(backbone, objective=Joint(radius=0.01))    # robust cross-entropy, for colour images
     ```
 
+    `weight`, `lag`, `energy_penalty`, `ramp` and `chain_ratio` are those of `SampledObjective`.
+
     Args:
-        weight, lag, energy_penalty, ramp, chain_ratio: see `SampledObjective`.
         radius: cross-entropy is that of the worst point within this L2 distance of x, in half
             ranges times sqrt(D); 0 means x itself. It smooths the network, whose chains then find
             shapes instead of adversarial noise.

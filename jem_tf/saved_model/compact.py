@@ -5,9 +5,7 @@ Not here: the export itself (`exporter.py`).
 
 import math
 
-import numpy as np
-import tensorflow as tf
-
+from jem_tf.detection.statistics import rounded
 from jem_tf.model import JEM
 
 DETECTOR_BYTES = 1e6
@@ -15,7 +13,8 @@ LARGE = 10_000  # values of an array that is rounded; the layer of the logits is
 
 
 def compact(model: JEM) -> None:
-    """Round `model` to bfloat16, and limit its detector, which is to be fitted again, to 1 MB.
+    """Round `model` to bfloat16, and limit its detector, which is to be fitted again, to 1 MB of
+    rounded values.
 
     ```python
     compact(model)
@@ -28,14 +27,11 @@ def compact(model: JEM) -> None:
     """
     for weight in model.backbone.weights:
         if math.prod(weight.shape) > LARGE:
-            weight.assign(_rounded(weight))
+            weight.assign(rounded(weight))
     if model.start is not None:
         starts = model.start.arrays().items()
-        model.start.assign(**{k: _rounded(v).numpy() for k, v in starts if v.size > LARGE})
+        model.start.assign(**{k: rounded(v) for k, v in starts if v.size > LARGE})
     model.detector.clear()
+    model.detector.rounds = True
     model.detector.max_bytes = min(model.detector.max_bytes, DETECTOR_BYTES)
     model.forget_traces()
-
-
-def _rounded(value: tf.Tensor | np.ndarray) -> tf.Tensor:
-    return tf.cast(tf.cast(value, tf.bfloat16), tf.float32)

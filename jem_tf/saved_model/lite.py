@@ -9,7 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from jem_tf.detection.search import portable
+from jem_tf.portable import portable
 
 CONVERTED = ("serving_default", "logits", "energy")  # others loop, draw numbers or decode files
 

@@ -1,6 +1,6 @@
 """Types of the fields of a dataclass: checked against its annotations.
 
-Not here: which fields there are (`recipes.py`).
+Not here: which fields there are (`recipe.py`).
 """
 
 import dataclasses

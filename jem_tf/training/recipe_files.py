@@ -1,6 +1,6 @@
 """Recipes as text: `recipe.toml`, and `key=value` on the command line.
 
-Not here: what a recipe sets (`recipes.py`), `config.json` (`settings.py`).
+Not here: what a recipe sets (`recipe.py`), `config.json` (`settings.py`).
 
     base = "digits"              # a named recipe; without it, `backbone` is required
     epochs = 20                  # fields of `Recipe`; "none" is None
@@ -20,7 +20,7 @@ from typing import Any
 
 from jem_tf.checks import check_known
 from jem_tf.training import recipes
-from jem_tf.training.recipes import Recipe
+from jem_tf.training.recipe import Recipe
 from jem_tf.training.settings import DataSource, RunSettings
 
 FILE = "recipe.toml"

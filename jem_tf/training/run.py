@@ -1,6 +1,6 @@
 """A training run: from a recipe and data to a directory with the model.
 
-Not here: what a step does (`model/jem.py`), which settings there are (`recipes.py`).
+Not here: what a step does (`model/jem.py`), which settings there are (`recipe.py`).
 """
 
 import importlib.util
@@ -51,7 +51,8 @@ def train(
 
     The directory holds `config.json`, `recipe.toml`, `log.csv` (a line for each epoch),
     `events.jsonl` (what the `DivergenceGuard` had to do, if anything), `chains/` (pictures of the
-    buffer, ten over the run), `checkpoints/`, `model.keras` and `samples.png` (ten of each class).
+    buffer, ten over the run), `checkpoints/`, `model.keras` and `samples.png` (ten of each class;
+    not of a plain classifier).
 
     Args:
         data: what to train and validate on.
@@ -90,6 +91,7 @@ def train(
         files.check_free(out, overwrite)
     keras.utils.set_random_seed(settings.seed)
     steps = -(-len(data.train) // recipe.batch_size)
+    recipe = recipe.limited(steps)
     with strategy.scope():
         model = recipe.model(
             data, settings.seed, settings.objective, _network(data, settings, talks)
@@ -129,7 +131,7 @@ def train(
             return model
         save(model, out / MODEL_FILE)
     files.write_json(out / files.RESULT, {"training_seconds": seconds})
-    if len(data.shape) == 3:
+    if len(data.shape) == 3 and settings.objective != "cross_entropy":  # it learns no density
         classes = np.repeat(np.arange(len(data.class_names)), 10)
         samples = model.sample(len(classes), classes, seed=settings.seed)
         pictures.save_grid(samples, 10, out / "samples.png")

@@ -1,6 +1,6 @@
 """The settings of a run, from the command line to `config.json` and back.
 
-Not here: what a recipe sets (`recipes.py`).
+Not here: what a recipe sets (`recipe.py`).
 """
 
 import dataclasses
@@ -12,7 +12,7 @@ from typing import Any
 from jem_tf.checks import check_known
 from jem_tf.data import Dataset, load
 from jem_tf.objectives import OBJECTIVES
-from jem_tf.training.recipes import Recipe
+from jem_tf.training.recipe import Recipe
 from jem_tf.version import VERSION
 
 ADDED_FIELDS: dict[str, Any] = {  # since version 0.1, and their defaults
@@ -22,6 +22,7 @@ ADDED_FIELDS: dict[str, Any] = {  # since version 0.1, and their defaults
     "ramp": 0,
     "chain_ratio": 1.0,
     "radius": 0.0,
+    "muon": False,
     "frozen_statistics": False,
 }
 REMOVED_FIELDS = {"reuse": 1, "sharpness": 0.0}  # of recipes up to version 0.1, and their defaults

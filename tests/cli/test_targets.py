@@ -56,3 +56,18 @@ def test_models_of_other_classes_cannot_be_compared(trained, export_of):
     targets.check_comparable(trained, unknown)
     with pytest.raises(ValueError, match=r"other classes \(x, y\) than .* \(0, 1\)"):
         targets.check_comparable(trained, other)
+
+
+def test_models_that_expect_other_pixels_cannot_be_compared(trained, export_of):
+    bright = export_of("bright", pixel_range=[0, 255])
+    with pytest.raises(ValueError, match=r"bright.* expects pixels from 0 to 255, and .*-1 to 1"):
+        targets.check_comparable(trained, bright, "judge", (-1.0, 1.0))
+    with pytest.raises(ValueError, match=r"expects pixels from -1 to 1, and .*0 to 255"):
+        targets.check_comparable(bright, trained, "judge", (0.0, 255.0))
+    targets.check_comparable(trained, bright, "judge", (0.0, 255.0))
+    targets.check_comparable(trained, bright, "judge")  # no images
+
+
+def test_a_model_is_not_compared_with_itself(trained):
+    with pytest.raises(ValueError, match="The baseline must be another model than"):
+        targets.check_comparable(trained, str(trained))

@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from jem_tf.data.augmentation import BORDER, RandomCrop, crop
+from jem_tf.data import Dataset
+from jem_tf.data.augmentation import BORDER, RandomCrop, crop, cutout
 
 
 @pytest.fixture(scope="module")
@@ -32,6 +33,39 @@ def test_a_crop_is_a_window_of_the_padded_image(flip, images):
         assert sum(matches) == 1
         counts += matches
     assert counts[0] > 5 and (counts[1] > 5 if flip else counts[1] == 0)
+
+
+def test_cutout_covers_a_square_with_the_mean_color(images):
+    """At most a quarter of the side long, around any pixel."""
+    sides, counts = [], np.zeros((12, 12))
+    for seed in range(400):
+        result = cutout(tf.constant(images[0]), tf.constant([seed, 0])).numpy()
+        covered = (result != images[0]).any(-1)
+        rows, columns = covered.any(1), covered.any(0)
+        assert (covered == np.outer(rows, columns)).all()
+        mean = np.broadcast_to(images[0].mean((0, 1)), result[covered].shape)
+        np.testing.assert_allclose(result[covered], mean, rtol=1e-5, atol=1e-6)
+        sides += [rows.sum(), columns.sum()]
+        counts += covered
+    assert max(sides) == 3
+    # Inside, a pixel is covered by 9 of 144 centres. The mean over pixels of 400 draws has a
+    # standard error of .0625 / sqrt(400) at most.
+    np.testing.assert_allclose(counts[2:-2, 2:-2].mean() / 400, 9 / 144, atol=0.01)
+
+
+def test_the_square_does_not_depend_on_the_flip():
+    """Of 600 rows, half are flipped, and of each half as many are covered above as below."""
+    x = np.zeros((16, 16, 1), np.float32) + np.linspace(-1, 1, 16, dtype="f4")[None, :, None]
+    rows = tf.data.Dataset.from_tensors((x, 0)).repeat(600)
+    rows = rows.apply(tf.data.experimental.assert_cardinality(600))
+    images = Dataset("ramp", rows, rows, rows, (16, 16, 1), ("one",))
+    made = np.concatenate([b.numpy() for b, _ in images.batches("train", 100, 0, "cutout")])
+    flipped = made[:, 0, 0, 0] > made[:, 0, -1, 0]
+    covered = np.abs(np.diff(made[..., 0], axis=2)).min(2) < 1e-6  # rows in which values repeat
+    above = covered[:, :8].sum(1) > covered[:, 8:].sum(1)
+    for half in (flipped, ~flipped):
+        assert 0.4 < half.mean() < 0.6
+        assert 0.3 < above[half].mean() < 0.7  # .5, five standard errors of 300 rows are .14
 
 
 @pytest.mark.parametrize("flip", [False, True])

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from scipy.spatial.distance import cdist
 from scipy.special import logit, softmax
 from sklearn.covariance import LedoitWolf
@@ -59,3 +60,16 @@ def test_the_largest_probability_is_its_log_odds():
     expected = logit(softmax(logits.astype("f8"), axis=1).max(1))
     np.testing.assert_allclose(statistics.max_probability(logits), expected, rtol=1e-4, atol=1e-5)
     assert statistics.max_probability(np.float32([[90.0, 0.0]])).numpy() == 90.0
+
+
+def test_a_step_uphill_has_a_fixed_length():
+    """Of log p(x) = -|x|^2 / 2 in units of `scale`: the score is -x / scale^2."""
+    scale = np.float32([[0.5, 2.0, 1.0], [1.0, 4.0, 3.0]])
+    x = scale * RNG.normal(size=(7, 2, 3)).astype("f4")
+    unit, gradient = x / scale, -x / scale  # scale times the score
+    step = statistics.step_uphill(tf.constant(x), tf.constant(gradient), scale) / scale - unit
+    lengths = np.sqrt((unit**2).sum((1, 2), keepdims=True))
+    expected = -statistics.ASCENT * np.sqrt(6) * unit / lengths
+    np.testing.assert_allclose(step, expected, rtol=1e-3, atol=1e-5)
+    flat = statistics.step_uphill(tf.constant(x), tf.zeros_like(gradient), scale)
+    np.testing.assert_array_equal(flat, x)  # no direction is uphill

@@ -167,5 +167,6 @@ def test_a_comparison_can_be_read(small, tmp_path, monkeypatch, capsys):
     (run,) = tmp_path.iterdir()
     (result,) = measured.read(run)
     assert result.member == "hdge only" and result.seeds == (0,)
-    assert 0.0 <= result.get("auroc", "log_density", "noise") <= 1.0
+    fused, density = (result.get("auroc", kind, "noise") for kind in ("fused", "log_density"))
+    assert 0.0 <= density <= 1.0 and 0.0 <= fused <= 1.0
     assert result.get("attacks", "|linf|96")  # test rows: a fifth of 480

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import jem_tf
-from jem_tf import evaluation
+from jem_tf import data, evaluation
 from jem_tf.evaluation import report
 from jem_tf.evaluation.measures import robustness
 from jem_tf_cli import main
@@ -171,6 +171,19 @@ def mistakes(trained, tmp_path_factory):
 
 
 @pytest.mark.parametrize(
+    ("sizes", "message"),
+    [
+        ({"l2": (0.1,)}, "sizes of 'l2', which is not among the attacks linf"),
+        ({"linf": (0.1, -1)}, "Received: .*-1"),
+    ],
+)
+def test_sizes_of_attacks_are_checked(trained, tmp_path, sizes, message):
+    subject, digits = evaluation.open_subject(trained), data.load("digits")
+    with pytest.raises(ValueError, match=message):
+        evaluation.evaluate(subject, digits, tmp_path, attacks=("linf",), attack_sizes=sizes)
+
+
+@pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["{tmp}"], "neither a run directory"),
@@ -179,6 +192,7 @@ def mistakes(trained, tmp_path_factory):
         (["{run}", "--attacks", "linff"], "Did you mean 'linf'"),
         (["{run}", "--attacks", "linf=4/255", "linf"], "each attack once. Received: linf linf"),
         (["{run}", "--judge", "{tmp}/other"], "The judge"),
+        (["{run}", "--judge", "{run}"], "The judge must be another model than"),
         (["{run}", "--budget", "quik"], "Did you mean 'quick'"),
         (["{run}", "--dataset", "digits"], "takes inputs of shape (4, 4, 1), digits has (8, 8, 1)"),
         (["{run}", "--ood", "digits"], "--resize"),

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 import jem_tf
 from jem_tf import Detector
+from jem_tf import energy as maths
 
 
 def draw_images(n, seed):
@@ -65,6 +66,17 @@ def test_kinds_are_the_statistics_of_the_detector(fitted):
             )
 
 
+def test_ascent_is_how_far_the_density_rises(fitted):
+    model, _ = fitted
+    x = TEST[0][:20]
+    gradient = model.input_range.scale * maths.input_score(model.logits, tf.constant(x))
+    norms = np.linalg.norm(np.reshape(gradient, [20, 64]), axis=1)
+    step = 0.1 * np.sqrt(64) * gradient / norms[:, None, None, None]
+    rise = model.energy(x) - model.energy(x + model.input_range.scale * step)
+    np.testing.assert_allclose(model.ood_score(x, "ascent"), -rise, rtol=1e-3, atol=1e-4)
+    assert rise.min() > 0
+
+
 def test_answers_do_not_depend_on_the_batch_or_the_graph(fitted):
     model, _ = fitted
     x = TEST[0][:40]
@@ -82,6 +94,27 @@ def test_the_detector_is_saved_with_the_model(fitted, tmp_path):
     assert copy.detector.fitted
     np.testing.assert_allclose(copy.ood_score(TEST[0]), model.ood_score(TEST[0]), atol=1e-5)
     np.testing.assert_array_equal(copy.is_ood(TEST[0]), model.is_ood(TEST[0]))
+
+
+def test_a_detector_with_other_statistics_is_to_be_fitted_again(fitted):
+    detector = fitted[0].detector
+    arrays = {name: array[1:] for name, array in detector.arrays().items()}
+    with pytest.warns(UserWarning, match="call `fit_detector` again"):
+        assert detector.convert_saved(arrays) == {}
+
+
+def test_a_rounded_detector_keeps_its_false_alarm_rate(fitted):
+    """It is calibrated after rounding. Single verdicts near the threshold may differ."""
+    model, _ = fitted
+    other = jem_tf.JEM(model.backbone, objective="cross_entropy", seed=0)
+    other.adapt(*TRAIN)
+    other.detector.rounds = True
+    other.fit_detector(*VALIDATION, reference=TRAIN)
+    for name in ("bank_1", "whitening_1", "subspace_directions"):
+        assert (other.detector.arrays()[name].view("u4") & 0xFFFF == 0).all()
+    assert other.is_ood(TEST[0]).mean() < 0.05 + 3 * 0.015
+    assert other.is_ood(NOISE).mean() > 0.95
+    assert np.corrcoef(other.ood_score(NOISE), model.ood_score(NOISE))[0, 1] > 0.99
 
 
 def test_the_split_depends_on_the_seed_only(fitted):
@@ -128,6 +161,7 @@ def test_models_without_readable_layers_use_logits_and_gradients():
         "log_density",
         "gradient_norm",
         "max_probability",
+        "ascent",
     }
     assert model.is_ood(x).mean() < 0.1
 

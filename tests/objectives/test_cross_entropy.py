@@ -4,6 +4,8 @@ import keras
 import numpy as np
 import pytest
 
+from jem_tf.objectives import CrossEntropy
+
 from .toy import batch_of, draw_data, make_toy_model, value_and_gradient
 
 
@@ -23,3 +25,17 @@ def test_data_without_labels_raises(name, make_model, blobs):
     model = make_model(objective=name)
     with pytest.raises(ValueError, match=r"learns from labels. Received: 300 rows"):
         model.fit(blobs[0], np.full(300, -1), verbose=0)
+
+
+def test_label_smoothing_is_that_of_keras():
+    model = make_toy_model(objective=CrossEntropy(label_smoothing=0.2))
+    x, y = draw_data()
+    targets = keras.utils.to_categorical(y, model.num_classes)
+    expected = keras.losses.CategoricalCrossentropy(from_logits=True, label_smoothing=0.2)(
+        targets, model.backbone(x)
+    )
+    loss = model.objective.loss(model, batch_of(model, x, y), None).loss
+    np.testing.assert_allclose(loss, expected, rtol=1e-5)
+    assert CrossEntropy.from_config(model.objective.get_config()).label_smoothing == 0.2
+    with pytest.raises(ValueError, match=r"below 1. Received: label_smoothing=1"):
+        CrossEntropy(label_smoothing=1)

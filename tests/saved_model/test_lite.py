@@ -6,7 +6,8 @@ import pytest
 import tensorflow as tf
 
 import jem_tf
-from jem_tf.detection.search import count_at_most, portable
+from jem_tf.detection.search import count_at_most
+from jem_tf.portable import portable
 from jem_tf.saved_model import lite
 from jem_tf.saved_model.fitted import Calibration
 from jem_tf.saved_model.signatures import Signatures
@@ -31,6 +32,18 @@ def test_litert_gives_the_answers_of_the_signatures(model, images):
                 np.testing.assert_allclose(answers[output], value, rtol=1e-3, atol=1e-4)
             else:
                 np.testing.assert_array_equal(answers[output], value)
+
+
+def test_networks_with_fused_batch_norm_can_be_converted():
+    from ai_edge_litert.interpreter import Interpreter
+
+    keras.utils.set_random_seed(0)
+    model = jem_tf.JEM(jem_tf.backbones.resnet((8, 8, 1), 2, width=2))
+    signatures = Signatures(model, Calibration(1.0), ("dark", "light"), 1, 1, None)
+    interpreter = Interpreter(model_content=lite.convert(signatures))
+    x = np.random.default_rng(0).uniform(-1, 1, (3, 8, 8, 1)).astype("f4")
+    energy = interpreter.get_signature_runner("energy")(inputs=x)["energy"]
+    np.testing.assert_allclose(energy, model.energy(x), rtol=1e-4, atol=1e-4)
 
 
 def test_tables_are_searched_alike_in_both_ways():

@@ -7,6 +7,7 @@ import pytest
 
 import jem_tf
 from jem_tf import data
+from jem_tf._tf.muon import Muon
 from jem_tf._tf.private import learning_rate
 from jem_tf.objectives import HDGE, IGEBM, Factored
 from jem_tf.training import recipe_files, recipes
@@ -32,6 +33,17 @@ def test_a_cosine_rate_decays_to_zero_with_or_without_warmup(warmup):
         assert rates(recipe, 500, (0, 50)) == pytest.approx([0.0, 5e-4])
 
 
+def test_few_rows_have_a_short_warmup_and_ramp():
+    """Of 24 epochs of 5 steps, 30 are a quarter. Otherwise the rate would end far below its peak,
+    and the density would hardly count."""
+    recipe = dataclasses.replace(recipes.get("cifar10-small"), epochs=24)
+    limited = recipe.limited(5)
+    assert (limited.warmup, limited.ramp) == (30, 30)
+    assert rates(limited, 5, (30, 120)) == pytest.approx([recipe.learning_rate, 0.0], abs=1e-9)
+    assert recipe.limited(704) == recipe
+    assert recipes.get("digits").limited(1).warmup == 0  # none
+
+
 def test_the_baseline_has_a_rate_of_its_own_and_the_same_noise(digits):
     recipe = recipes.Recipe("", "mlp", learning_rate=1e-3, baseline_rate=3e-3, input_noise=0.07)
     for objective, rate in (("joint", 1e-3), ("hdge", 1e-3), ("cross_entropy", 3e-3)):
@@ -53,6 +65,19 @@ def test_an_optimizer_clips_and_averages():
     optimizer = recipe.optimizer(10)
     assert (optimizer.clipnorm, optimizer.use_ema, optimizer.ema_momentum) == (0.5, True, 0.9)
     assert not dataclasses.replace(recipe, ema=None).optimizer(10).use_ema
+
+
+def test_options_of_another_objective_say_how_to_choose_it():
+    with pytest.raises(ValueError, match=r"'label_smoothing'.* choose it with --objective"):
+        recipes.get("cifar10-classifier").objective("joint")
+
+
+def test_muon_has_the_settings_of_adam():
+    recipe = recipes.Recipe("", "mlp", learning_rate=2e-3, weight_decay=0.1, muon=True, ema=0.9)
+    optimizer = recipe.optimizer(10)
+    assert isinstance(optimizer, Muon) and optimizer.use_ema
+    assert float(learning_rate(optimizer)(0)) == pytest.approx(2e-3)
+    assert optimizer.weight_decay == optimizer.adam_weight_decay == 0.1
 
 
 @pytest.mark.parametrize(

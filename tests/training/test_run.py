@@ -57,6 +57,14 @@ def test_data_without_training_rows_raises_before_anything_is_overwritten(run, d
     assert (run / "model.keras").read_bytes() == before
 
 
+def test_a_plain_classifier_has_no_samples(tmp_path, dataset):
+    """Its chains would take a minute on colour images, and show nothing."""
+    recipe = dataclasses.replace(RECIPE, epochs=1)
+    train(dataset, RunSettings(recipe, "cross_entropy"), tmp_path / "run", verbose=False)
+    assert (tmp_path / "run" / "model.keras").is_file()
+    assert not (tmp_path / "run" / "samples.png").exists()
+
+
 def test_vectors_have_no_pictures(tmp_path, capsys):
     """A plain classifier on vectors: no chains, no samples, no guard; a line for each epoch."""
     x = np.random.default_rng(0).normal(size=(50, 3))

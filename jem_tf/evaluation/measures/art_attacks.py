@@ -16,6 +16,8 @@ import tensorflow as tf
 
 from jem_tf.evaluation.measures.foolbox_attacks import Attack, FoolboxModel, Predict
 
+Loss = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]  # of rows: one-hot labels, logits
+
 MAX_SQUARE = 0.3  # of the pixels of an image, in the first steps of the square attack
 
 
@@ -35,16 +37,10 @@ def _apgd(
     shape: tuple[int, ...],
     num_classes: int,
     steps: int,
-    loss: Callable[[tf.Tensor, tf.Tensor], tf.Tensor],
+    loss: Loss,
 ) -> Attack:
-    evasion, classification = import_art()
-    estimator = classification.TensorFlowV2Classifier(
-        lambda x, training=False: model.network(x),
-        num_classes,
-        shape,
-        _Loss(loss),
-        clip_values=model.bounds,
-    )
+    evasion, _ = import_art()
+    estimator = _estimator(model, num_classes, shape, loss)
 
     def run(x: np.ndarray, y: np.ndarray, epsilon: float) -> np.ndarray:
         method = evasion.AutoProjectedGradientDescent(
@@ -61,6 +57,29 @@ def _apgd(
             return method.generate(x, y)
 
     return run
+
+
+def _estimator(model: FoolboxModel, num_classes: int, shape: tuple[int, ...], loss: Loss) -> Any:
+    """ART's classifier, with the loss and its gradient in one graph each: with a tape around the
+    graph of the network, whose forward pass must then return all activations, digits take three
+    times as long."""
+    rows = tf.TensorSpec([None, *shape], tf.float32)
+    labels = tf.TensorSpec([None, num_classes], tf.float32)
+
+    @tf.function(input_signature=[rows, labels])
+    def losses(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+        return loss(y, model.network(x))
+
+    @tf.function(input_signature=[rows, labels])
+    def gradient(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+        return tf.gradients(losses(x, y), x)[0]
+
+    estimator = import_art()[1].TensorFlowV2Classifier(
+        lambda x, training=False: model.network(x), num_classes, shape, clip_values=model.bounds
+    )
+    estimator.compute_loss = lambda x, y, **_: losses(x, y.astype(np.float32)).numpy()
+    estimator.loss_gradient = lambda x, y: gradient(x, y.astype(np.float32)).numpy()
+    return estimator
 
 
 @contextmanager
@@ -118,19 +137,6 @@ def difference_of_logits_ratio(y: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
     other = tf.reduce_max(logits - logits.dtype.max * y, axis=1)
     difference = other - tf.reduce_sum(y * logits, axis=1)
     return difference / (largest[:, 0] - largest[:, 2] + 1e-12)
-
-
-class _Loss:
-    """A loss of rows in the interface that ART expects: it sets `reduction` before a call."""
-
-    reduction = "sum"
-
-    def __init__(self, function: Callable[[tf.Tensor, tf.Tensor], tf.Tensor]):
-        self.function = function
-
-    def __call__(self, y: Any, logits: tf.Tensor) -> tf.Tensor:
-        values = self.function(tf.convert_to_tensor(y), logits)
-        return values if self.reduction == "none" else tf.reduce_sum(values)
 
 
 def import_art() -> tuple[Any, Any]:

@@ -3,6 +3,7 @@
 Not here: models that are known by their signatures only (`signature_models.py`).
 """
 
+from functools import partial
 from typing import Any
 
 import keras
@@ -38,13 +39,14 @@ class KerasSubject(Subject):
         self.name = name
         if isinstance(model, JEM):
             self.jem, network, scale = model, model.backbone, model.input_range.scale
+            infer = model.logits_in_shares
             self.shape, encode = model.raw_shape, model.encode
             self._dtype = model.raw_dtype
             if model.encoder is not None:
                 self.limitations = ("samples and JEM-k: they are features, and not inputs",)
         else:
             network, self.shape = model, _input_shape(model, name)
-            encode = lambda x: x  # noqa: E731
+            encode, infer = lambda x: x, partial(network, training=False)
         if None in self.shape:
             raise ValueError(
                 f"{name} must take inputs of one size. Received: inputs of shape {self.shape}"
@@ -65,7 +67,7 @@ class KerasSubject(Subject):
             _check_no_sigmoid(outputs, name)
 
         def head(features: tf.Tensor) -> tf.Tensor:
-            values = tf.cast(network(features, training=False), tf.float32)
+            values = tf.cast(infer(features), tf.float32)
             return tf.math.log(tf.maximum(values, MIN_PROBABILITY)) if take_log else values
 
         def logits_fn(x: tf.Tensor) -> tf.Tensor:

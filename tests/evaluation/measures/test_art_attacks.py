@@ -4,6 +4,7 @@ import sys
 
 import numpy as np
 import pytest
+import scipy.special
 import tensorflow as tf
 
 from jem_tf.evaluation.measures import art_attacks, robustness
@@ -44,3 +45,20 @@ def test_an_error_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "art.attacks", None)
     with pytest.raises(ValueError, match=r"pip install 'jem_tf\[report\]'"):
         art_attacks.import_art()
+
+
+def test_art_gets_the_loss_and_its_gradient():
+    """Of a linear network: -log p(y | x), and (p - y) W'."""
+    rng = np.random.default_rng(0)
+    weights, x = rng.normal(size=(4, 3)).astype("f4"), rng.normal(size=(6, 4)).astype("f4")
+    y = np.eye(3)[rng.integers(0, 3, 6)]
+    model = robustness.FoolboxModel(lambda x: x @ weights, (-1.0, 1.0))
+    loss = art_attacks.cross_entropy
+    estimator = art_attacks._estimator(model, num_classes=3, shape=(4,), loss=loss)
+    p = scipy.special.softmax(x @ weights, axis=1)
+    np.testing.assert_allclose(
+        estimator.compute_loss(x=x, y=y, reduction="none"), -np.log((p * y).sum(1)), rtol=1e-5
+    )
+    np.testing.assert_allclose(
+        estimator.loss_gradient(x, y), (p - y) @ weights.T, rtol=1e-5, atol=1e-6
+    )
