@@ -4,7 +4,8 @@
 
 Clients send one row at a time to `ood_score` over gRPC and REST, with batching on and off. A Flask
 endpoint that calls `model.predict` for each request gets the same load. Servers and clients share
-the cores of the machine. The in-process rate is measured before and after the servers; the others
+the cores of the machine. So does a gRPC server that answers at once: what Python's gRPC allows for.
+The in-process rate is measured before and after the servers; the others
 are compared with the mean of both.
 """
 
@@ -23,6 +24,7 @@ from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
+import grpc
 import numpy as np
 
 from jem_tf.client.load_generator import JsonPoster, LoadResult, generate_load, run_clients
@@ -39,6 +41,23 @@ def predict():
     return {"predictions": logits.tolist()}
 
 app.run(port=int(sys.argv[2]), threaded=True)
+"""
+
+ECHO = """
+import asyncio, sys, grpc
+
+async def serve():
+    server = grpc.aio.server()
+    async def answer(message, context):
+        return message
+    methods = {"Predict": grpc.unary_unary_rpc_method_handler(answer)}
+    name = "tensorflow.serving.PredictionService"
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(name, methods),))
+    server.add_insecure_port(f"127.0.0.1:{sys.argv[1]}")
+    await server.start()
+    await server.wait_for_termination()
+
+asyncio.run(serve())
 """
 
 
@@ -148,6 +167,25 @@ def measure_flask(keras_file: Path, shape: tuple[int, ...], seconds: float, rows
         report("Flask and model.predict, 32 clients", result, rows)
 
 
+def measure_bound(shape: tuple[int, ...], seconds: float, rows: Any) -> None:
+    """Measure messages of the size of a request to a server that only sends them back."""
+    (port,) = free_ports(1)
+    message = bytes(4 * int(np.prod(shape)))
+
+    async def run(seconds: float) -> LoadResult:
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+            call = channel.unary_unary("/tensorflow.serving.PredictionService/Predict")
+
+            async def send() -> None:
+                await call(message)
+
+            return await run_clients(lambda: send, 32, seconds)
+
+    with ServerProcess(["-c", ECHO, port], port):
+        asyncio.run(run(1.0))
+        report("gRPC that answers at once, 32 clients", asyncio.run(run(seconds)), rows)
+
+
 def measure(network: str, seconds: float) -> dict[str, Any]:
     """Measure all servers with one network; return the rows of the table."""
     shape, rows = SHAPES[network], {}
@@ -157,6 +195,7 @@ def measure(network: str, seconds: float) -> dict[str, Any]:
         for batching in (True, False):
             measure_server(export, batching, seconds, rows)
         measure_flask(keras_file, shape, seconds, rows)
+        measure_bound(shape, seconds, rows)
         in_process = (before + in_process_rate(export, shape, seconds)) / 2
     print(f"  in this process, batch 32: {in_process:.0f} rows/s (first {before:.0f})")
     for transport in ("gRPC", "REST"):

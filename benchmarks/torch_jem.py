@@ -122,6 +122,8 @@ def convnet(classes=10, width=32, size=8, channels=1):
     layers = [nn.Conv2d(channels, width, 3, padding=1), nn.SiLU()]
     filters = width
     while size > 2:
-        size, before, filters = -(-size // 2), filters, min(2 * filters, 8 * width)
+        before, filters = filters, min(2 * filters, 8 * width)
+        layers += [nn.ZeroPad2d((0, 1, 0, 1))] if size % 2 else []  # as padding="same" of Keras
         layers += [nn.Conv2d(before, filters, 4, 2, padding=1), nn.SiLU()]
+        size = -(-size // 2)
     return nn.Sequential(*layers, nn.Flatten(), nn.Linear(filters * size * size, classes))

@@ -1,111 +1,140 @@
-"""Batching: a signature whose concurrent calls TensorFlow runs together.
+"""Batching: requests that wait for a signature run as one call of it.
 
 Not here: the settings (`configuration.py`), splitting of large requests (`servable.py`).
+
+While a batch runs, further requests arrive; they are the next batch. So batches are as large as the
+load asks for, without a timeout, and no thread waits for a request.
 """
 
-import math
-from itertools import accumulate
-from typing import Any
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cache
+from typing import Any, NamedTuple
 
 import numpy as np
-import tensorflow as tf
 
-from jem_tf.server.graphs import GraphFunction
+from jem_tf.server.errors import RequestError
+
+Arrays = dict[str, np.ndarray]
+
+
+class Rows(NamedTuple):
+    """The inputs of a request that waits, and what it waits for."""
+
+    inputs: Arrays
+    size: int
+    outputs: "Future[Arrays]"
+
+    def fits(self, other: "Rows") -> bool:
+        """Return whether the inputs of both can be concatenated."""
+        return all(v.shape[1:] == other.inputs[k].shape[1:] for k, v in self.inputs.items())
 
 
 class BatchedFunction:
-    """A signature for many threads; TensorFlow concatenates their rows into one call.
+    """A signature whose concurrent calls run together; thread-safe.
 
     ```python
-    batched = BatchedFunction(loaded.signatures["logits"], Batching(), "digits/1/logits")
-    batched(inputs=x)["logits"]
+    batched = BatchedFunction(run, Batching())
+    batched.submit({"inputs": x}).result()["logits"]
     ```
 
+    One thread runs the batches. Another one begins as soon as a full batch waits.
+
     Args:
-        function: a signature of a loaded SavedModel.
+        run: returns the outputs for inputs; all have the same number of rows.
         batching: the settings, a `configuration.Batching`.
-        queue: a name that no other function has.
     """
 
-    def __init__(self, function: Any, batching: Any, queue: str):
-        specs = function.structured_input_signature[1]
-        self._inputs, packing = sorted(specs), _Packing(function.structured_outputs)
-        self.max_batch_size = batching.max_batch_size
-        self.runs, self.rows = (tf.Variable(0, dtype=tf.int64) for _ in range(2))
+    def __init__(self, run: Callable[[Arrays], Arrays], batching: Any):
+        self._run, self._batching = run, batching
+        self._threads = batch_threads(batching.threads)
+        self._changed = threading.Condition()  # guards what follows
+        self._waiting: deque[Rows] = deque()
+        self._num_waiting, self._num_threads = 0, 0
+        self.runs, self.rows = 0, 0
 
-        signature = [specs[key] for key in self._inputs]
+    def submit(self, inputs: Arrays) -> "Future[Arrays]":
+        """Return a future of the outputs; raise `RequestError` if too many rows wait."""
+        rows = Rows(inputs, len(next(iter(inputs.values()))), Future())
+        size = self._batching.max_batch_size
+        with self._changed:
+            if self._num_waiting + rows.size > size * self._batching.max_enqueued:
+                raise RequestError(
+                    "RESOURCE_EXHAUSTED",
+                    f"The batch queue is full: {self._num_waiting} rows wait.",
+                )
+            self._waiting.append(rows)
+            self._num_waiting += rows.size
+            full = self._num_waiting >= size and self._num_threads < self._batching.threads
+            begin = full or not self._num_threads
+            self._num_threads += begin
+            self._changed.notify_all()
+        if begin:
+            self._threads.submit(self._run_batches)
+        return rows.outputs
 
-        @tf.function(autograph=False, input_signature=signature)
-        def run_batch(*tensors: tf.Tensor) -> list[tf.Tensor]:
-            self.runs.assign_add(1)
-            self.rows.assign_add(tf.shape(tensors[0], tf.int64)[0])
-            return packing.pack(function(**dict(zip(self._inputs, tensors))))
+    def _run_batches(self) -> None:
+        while batch := self._take():
+            try:
+                results = self._run_batch(batch)
+            except Exception as error:
+                for rows in batch:
+                    rows.outputs.set_exception(error)
+                continue
+            for rows, outputs in zip(batch, results):
+                rows.outputs.set_result(outputs)
 
-        batch = run_batch.get_concrete_function()
+    def _take(self) -> list[Rows]:
+        """Return the next batch; an empty one ends this thread."""
+        size = self._batching.max_batch_size
+        end = time.monotonic() + self._batching.timeout_micros / 1e6
+        with self._changed:
+            while 0 < self._num_waiting < size and (left := end - time.monotonic()) > 0:
+                self._changed.wait(left)
+            batch: list[Rows] = []
+            while self._waiting:
+                rows = self._waiting[0]
+                if batch and (rows.size > size or not rows.fits(batch[0])):
+                    break
+                size -= rows.size
+                batch.append(self._waiting.popleft())
+                self._num_waiting -= rows.size
+            self._num_threads -= not batch
+        return batch
 
-        @tf.function(autograph=False, input_signature=signature)
-        def enqueue(*tensors: tf.Tensor) -> list[tf.Tensor]:
-            # `tf.nondifferentiable_batch_function` has no argument for the queue: all functions
-            # share one, and a batch may mix requests for different functions.
-            return tf.raw_ops.BatchFunction(
-                in_tensors=tensors,
-                captured_tensors=batch.captured_inputs,
-                f=batch,
-                num_batch_threads=batching.threads,
-                max_batch_size=batching.max_batch_size,
-                batch_timeout_micros=batching.timeout_micros,
-                Tout=[output.dtype for output in batch.outputs],
-                max_enqueued_batches=batching.max_enqueued,
-                allowed_batch_sizes=list(batching.allowed_sizes),
-                shared_name=f"jem_tf {batching}",  # one thread pool for all functions
-                batching_queue=queue,
-                enable_large_batch_splitting=False,
-            )
-
-        names = [str(i) for i in range(len(batch.outputs))]
-        self._enqueue = GraphFunction(enqueue.get_concrete_function(), self._inputs, names)
-        self._packing = packing
-
-    def __call__(self, **tensors: tf.Tensor) -> dict[str, np.ndarray]:
-        return self._packing.unpack([v.numpy() for v in self._enqueue(**tensors).values()])
+    def _run_batch(self, batch: list[Rows]) -> list[Arrays]:
+        """Return the outputs of each request."""
+        count = sum(rows.size for rows in batch)
+        padded = next((n for n in self._batching.allowed_sizes if n >= count), count)
+        inputs = {}
+        for key in batch[0].inputs:
+            parts = [rows.inputs[key] for rows in batch]
+            parts += [parts[-1][-1:]] * (padded - count)
+            inputs[key] = np.concatenate(parts) if len(parts) > 1 else parts[0]
+        outputs = self._run(inputs)
+        if any(len(value) != padded for value in outputs.values()):
+            raise ValueError("An output does not have a row for each row of the inputs.")
+        with self._changed:
+            self.runs += 1
+            self.rows += padded
+        ends = np.cumsum([rows.size for rows in batch])
+        return [
+            {key: value[end - rows.size : end] for key, value in outputs.items()}
+            for rows, end in zip(batch, ends)
+        ]
 
     def reset_counts(self) -> None:
         """Set the numbers of runs and rows to zero."""
-        self.runs.assign(0)
-        self.rows.assign(0)
+        self.runs, self.rows = 0, 0
 
 
-class _Packing:
-    """Outputs of one type side by side in a matrix: a batch of many outputs is costly to split."""
-
-    def __init__(self, outputs: dict[str, Any]):
-        self._groups: dict[Any, list[str]] = {}
-        self._shapes = {key: tuple(outputs[key].shape[1:]) for key in outputs}
-        for key in sorted(outputs):
-            alone = None in self._shapes[key]
-            self._groups.setdefault(key if alone else outputs[key].dtype, []).append(key)
-
-    def pack(self, results: dict[str, tf.Tensor]) -> list[tf.Tensor]:
-        """One tensor for each group of outputs."""
-        packed = []
-        for keys in self._groups.values():
-            parts = [results[key] for key in keys]
-            if len(parts) > 1:
-                parts = [tf.reshape(p, [-1, math.prod(p.shape[1:])]) for p in parts]
-            packed.append(tf.concat(parts, axis=1) if len(parts) > 1 else parts[0])
-        return packed
-
-    def unpack(self, packed: list[np.ndarray]) -> dict[str, np.ndarray]:
-        """The outputs by name."""
-        results = {}
-        for keys, values in zip(self._groups.values(), packed):
-            if len(keys) == 1:
-                results[keys[0]] = values
-                continue
-            ends = list(accumulate(math.prod(self._shapes[key]) for key in keys))
-            for key, part in zip(keys, np.split(values, ends[:-1], axis=1)):
-                results[key] = part.reshape(len(values), *self._shapes[key])
-        return results
+@cache
+def batch_threads(count: int) -> ThreadPoolExecutor:
+    """The threads that run the batches of all functions."""
+    return ThreadPoolExecutor(count, "batches")
 
 
 def can_batch(definition: Any) -> bool:

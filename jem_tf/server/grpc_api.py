@@ -4,8 +4,9 @@ Not here: how requests are answered (`service.py`), calls without a message (`gr
 """
 
 import asyncio
+import inspect
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from functools import partial
 from typing import Any
 
@@ -21,7 +22,7 @@ from jem_tf.server.flags import Options
 from jem_tf.server.grpc_timeout import MessageTimeout
 from jem_tf.server.service import Service
 from jem_tf.server.sockets import format_address
-from jem_tf.server.workers import Workers
+from jem_tf.server.workers import Steps, Workers
 
 log = logging.getLogger("jem_tf.server")
 
@@ -75,14 +76,17 @@ class GrpcServer:
         self._watching = asyncio.create_task(self._health.watch_models())
 
     def _add(self, file: Any, name: str, methods: Mapping[str, Callable[[Any], Any]]) -> None:
-        """Add the service `name` of a proto file; `methods` take and return its messages."""
+        """Add the service `name` of a proto file; `methods` take and return its messages, at once
+        or in steps."""
         service = file.services_by_name[name]
         self._names.append(service.full_name)
         handlers = {}
         for api, method in methods.items():
             request_type = message_factory.GetMessageClass(service.methods_by_name[api].input_type)
             answer = partial(self._answer, api, method, request_type)
-            handlers[api] = grpc.unary_unary_rpc_method_handler(partial(self._respond, answer))
+            steps = inspect.isgeneratorfunction(method)
+            respond = partial(self._respond, answer, steps)
+            handlers[api] = grpc.unary_unary_rpc_method_handler(respond)
         self._add_handlers(service.full_name, handlers)
 
     def _add_handlers(self, name: str, handlers: dict[str, Any]) -> None:
@@ -105,17 +109,20 @@ class GrpcServer:
         await self._health.enter_graceful_shutdown()
         await self._server.stop(seconds)
 
-    async def _respond(self, answer: Callable[[bytes], bytes], message: bytes, context: Any) -> Any:
+    async def _respond(
+        self, answer: Callable[[bytes], Steps], has_steps: bool, message: bytes, context: Any
+    ) -> Any:
         call = self._workers.call(context.time_remaining())
         try:
             call.reserve(len(message), "The message")
-            return await self._workers.run(call, answer, message)
+            in_thread = not has_steps or len(message) > limits.FREE_BYTES
+            return await self._workers.run_steps(call, answer(message), in_thread)
         except RequestError as error:
             code = getattr(grpc.StatusCode, error.code, grpc.StatusCode.UNKNOWN)
             await context.abort(code, error.message)
 
-    def _answer(self, api: str, method: Callable, request_type: Any, message: bytes) -> bytes:
-        """Return the response to a serialised request, serialised; runs in a thread."""
+    def _answer(self, api: str, method: Callable, request_type: Any, message: bytes) -> Steps:
+        """Return the response to a serialised request, serialised, in steps."""
         try:
             if len(message) > limits.FREE_BYTES:
                 size = message_size.parsed_bytes(message, request_type.DESCRIPTOR)
@@ -123,7 +130,10 @@ class GrpcServer:
             request = request_type.FromString(message)
             name = self._service.metrics_name(_model_name(request))
             with self._service.metrics.request(name, api, "GRPC"):
-                return method(request).SerializeToString()
+                response = method(request)
+                if isinstance(response, Generator):
+                    response = yield from response
+                return response.SerializeToString()
         except RequestError:
             raise
         except DecodeError as error:

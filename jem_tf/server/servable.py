@@ -4,11 +4,12 @@ Not here: which versions are loaded (`manager.py`), transports (`grpc_api.py`, `
 """
 
 import gc
-import itertools
 import os
 import threading
 from collections.abc import Collection, Iterator
+from concurrent.futures import Future
 from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ import tensorflow as tf
 
 from jem_tf.saved_model import layout
 from jem_tf.server import graphs, limits, model_files
-from jem_tf.server.batching import BatchedFunction, can_batch
+from jem_tf.server.batching import Arrays, BatchedFunction, can_batch
 from jem_tf.server.errors import RequestError, from_tensorflow, invalid
 
 DEFAULT_SIGNATURE = "serving_default"
@@ -25,9 +26,6 @@ PART_ROWS, SAMPLE_PART_ROWS = 64, 16  # a row of `sample` takes hundreds of step
 MAX_WARMUP_RECORDS = 1000  # TF Serving's limit
 FILES = "image_bytes"  # the input of signatures of jem_tf that decode images
 MAX_DECODING = 2  # requests at a time, as a file of a few bytes may have millions of pixels
-_queue_numbers = itertools.count()  # a version that is loaded again gets new queues
-
-Arrays = dict[str, np.ndarray]
 
 
 class Servable:
@@ -67,11 +65,11 @@ class Servable:
             signature: {key: _InputSpec(key, info) for key, info in definition.inputs.items()}
             for signature, definition in self.signature_defs.items()
         }
-        for signature, function in self._functions.items():
-            queue = f"{name}/{version}/{signature}/{next(_queue_numbers)}"
+        for signature in self._functions:
             batchable = can_batch(self.signature_defs[signature])
-            if batchable and batching and isinstance(function, graphs.GraphFunction):
-                self._batched[signature] = BatchedFunction(function.concrete, batching, queue)
+            if batchable and batching:
+                run = partial(self._run_graph, signature)
+                self._batched[signature] = BatchedFunction(run, batching)
                 self._part_rows[signature] = batching.max_batch_size
             elif batchable and exported:  # by jem_tf: rows do not depend on each other
                 self._part_rows[signature] = PART_ROWS
@@ -108,48 +106,72 @@ class Servable:
         Raise `RequestError` if the inputs do not fit the signature.
         """
         signature = signature or DEFAULT_SIGNATURE
+        unusual = self._check(signature, inputs, outputs)
+        if unusual and not self._functions[signature].is_elementwise:
+            raise self._input_specs[signature][unusual].shape_error(inputs[unusual])
+        run = self._run_alone if unusual else self._run
+        results = run(signature, inputs)
+        return {key: results[key] for key in outputs or results}
+
+    def submit(
+        self, signature: str, inputs: Arrays, outputs: Collection[str] = ()
+    ) -> "Future[Arrays] | None":
+        """Return a future of all outputs of a signature, or None if `run` must be called.
+
+        Errors of other requests in the same batch are errors of the future, too.
+        """
+        signature = signature or DEFAULT_SIGNATURE
+        batched = self._batched.get(signature)
+        if batched is None or self._check(signature, inputs, outputs):
+            return None
+        rows = _rows_of(inputs)
+        return batched.submit(inputs) if 0 < rows <= self._part_rows[signature] else None
+
+    def _check(self, signature: str, inputs: Arrays, outputs: Collection[str]) -> str:
+        """Return the name of an input with a shape that is not declared, or ""."""
         self.check_names(signature, inputs, outputs)
         specs = self._input_specs[signature]
-        tensors = {name: specs[name].to_tensor(value) for name, value in inputs.items()}
-        unusual = [name for name, value in inputs.items() if not specs[name].has_shape(value)]
-        if unusual and not self._functions[signature].is_elementwise:
-            raise specs[unusual[0]].shape_error(inputs[unusual[0]])
-        run = self._call_alone if unusual else self._call
-        results = run(signature, tensors)
-        return {key: _to_array(results[key]) for key in outputs or results}
+        for name, value in inputs.items():
+            specs[name].check_type(value)
+        return next((name for name, v in inputs.items() if not specs[name].has_shape(v)), "")
 
-    def _call(self, signature: str, tensors: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+    def _run(self, signature: str, inputs: Arrays) -> Arrays:
         """Run a signature in parts of limited size, as long as the deadline allows."""
         limits.check_deadline()
-        batched, limit = self._batched.get(signature), self._part_rows.get(signature)
-        sizes = {t.shape[0] for t in tensors.values() if t.shape.rank}
-        if limit is not None and len(sizes) == 1 and sizes != {0}:
-            (rows,) = sizes
-            if rows > limit:
-                parts = [
-                    self._call(signature, {k: t[i : i + limit] for k, t in tensors.items()})
-                    for i in range(0, rows, limit)
-                ]
-                return {k: tf.concat([part[k] for part in parts], 0) for k in parts[0]}
-            if batched is not None:
-                try:
-                    return batched(**tensors)
-                except tf.errors.UnavailableError as error:
-                    raise RequestError("RESOURCE_EXHAUSTED", error.message) from error
-                except tf.errors.OpError:
-                    pass  # another request in the batch may be the cause: run this one alone
-        return self._call_alone(signature, tensors)
+        rows, limit = _rows_of(inputs), self._part_rows.get(signature)
+        if limit is None or rows == 0:
+            return self._run_alone(signature, inputs)
+        if rows > limit:
+            parts = [
+                self._run(signature, {k: v[i : i + limit] for k, v in inputs.items()})
+                for i in range(0, rows, limit)
+            ]
+            return {k: np.concatenate([part[k] for part in parts]) for k in parts[0]}
+        if (batched := self._batched.get(signature)) is not None:
+            try:
+                return batched.submit(inputs).result()
+            except RequestError:
+                raise
+            except Exception:  # another request in the batch may be the cause
+                pass
+        return self._run_alone(signature, inputs)
 
-    def _call_alone(self, signature: str, tensors: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+    def _run_alone(self, signature: str, inputs: Arrays) -> Arrays:
         try:
-            with self._decoders if FILES in tensors else nullcontext():
-                return self._functions[signature](**tensors)
+            return self._run_graph(signature, inputs)
         except tf.errors.OpError as error:
             raise from_tensorflow(error) from error
 
+    def _run_graph(self, signature: str, inputs: Arrays) -> Arrays:
+        specs = self._input_specs[signature]
+        tensors = {name: specs[name].to_tensor(value) for name, value in inputs.items()}
+        with self._decoders if FILES in inputs else nullcontext():
+            results = self._functions[signature](**tensors)
+        return {key: _to_array(value) for key, value in results.items()}
+
     def executed(self) -> dict[str, tuple[int, int]]:
         """Return the numbers of runs and rows of each batched signature."""
-        return {k: (int(b.runs.numpy()), int(b.rows.numpy())) for k, b in self._batched.items()}
+        return {key: (batched.runs, batched.rows) for key, batched in self._batched.items()}
 
     def reset_counts(self) -> None:
         """Set the numbers of runs and rows to zero, e.g. after warm-up."""
@@ -195,6 +217,12 @@ def _format_set(names: Collection[str]) -> str:
     return "{" + ",".join(sorted(names)) + "}"
 
 
+def _rows_of(inputs: Arrays) -> int:
+    """The number of rows of `inputs`; 0 if they do not have the same one."""
+    sizes = {len(value) if value.ndim else 0 for value in inputs.values()}
+    return sizes.pop() if len(sizes) == 1 else 0
+
+
 def _to_array(result: Any) -> np.ndarray:
     value = result.numpy() if isinstance(result, tf.Tensor) else result
     return np.asarray(value, object) if isinstance(value, (bytes, str)) else np.asarray(value)
@@ -220,10 +248,13 @@ class _InputSpec:
             f"{list(value.shape)}"
         )
 
-    def to_tensor(self, value: np.ndarray) -> tf.Tensor:
-        """Return `value` as a tensor; raise `RequestError` if its type does not fit."""
+    def check_type(self, value: np.ndarray) -> None:
+        """Raise `RequestError` if `value` does not have the type that the signature declares."""
         if value.dtype != self._numpy_dtype:
             raise invalid(
                 f"Expected tensor `{self._name}` of type {self._dtype.name}, got {value.dtype.name}"
             )
+
+    def to_tensor(self, value: np.ndarray) -> tf.Tensor:
+        """Return `value` as a tensor."""
         return tf.constant(value, self._dtype)

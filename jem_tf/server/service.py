@@ -3,11 +3,13 @@
 Not here: gRPC and REST themselves (`grpc_api.py`, `rest_api.py`).
 """
 
+import math
 import os
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any
 
 import tensorflow as tf
@@ -28,7 +30,9 @@ from jem_tf.server.manager import Manager
 from jem_tf.server.metrics import Metrics
 from jem_tf.server.servable import DEFAULT_SIGNATURE, Arrays, Servable
 from jem_tf.server.versions import Version
+from jem_tf.server.workers import Steps
 
+MAX_SMALL = 2**14  # values of a tensor that is parsed at once
 CLASSIFY, REGRESS = "tensorflow/serving/classify", "tensorflow/serving/regress"
 
 
@@ -72,9 +76,12 @@ class Service:
         """Run a signature and count its rows."""
         self.check_rows(servable, signature, {name: v.shape for name, v in inputs.items()})
         results = servable.run(signature, inputs, outputs)
+        self._record(servable, signature, inputs, results)
+        return results
+
+    def _record(self, servable: Servable, signature: str, inputs: Arrays, results: Arrays) -> None:
         rows = max((len(v) for v in inputs.values() if v.ndim), default=1)
         self.metrics.record_response(servable.name, signature or DEFAULT_SIGNATURE, rows, results)
-        return results
 
     def check_rows(
         self, servable: Servable, signature: str, shapes: Mapping[str, Sequence[int]]
@@ -91,18 +98,33 @@ class Service:
                     "them in parts."
                 )
 
-    def predict(self, request: Any) -> Any:
-        """Answer a `PredictRequest`."""
+    def predict(self, request: Any) -> Steps:
+        """Answer a `PredictRequest`, in steps of `Workers.run_steps`."""
         with self._use_servable(request) as servable:
-            signature = request.model_spec.signature_name
-            outputs = list(request.output_filter)
+            signature, outputs = request.model_spec.signature_name, list(request.output_filter)
             servable.check_names(signature, request.inputs, outputs)
             shapes = {name: tensor_protos.shape(proto) for name, proto in request.inputs.items()}
             self.check_rows(servable, signature, shapes)
-            inputs = tensor_protos.to_arrays(request.inputs, self.max_bytes)
-            results = self.run(servable, signature, inputs, outputs)
-            response = predict_pb2.PredictResponse()
-            _fill_model_spec(response.model_spec, servable, signature)
+            parse = partial(tensor_protos.to_arrays, request.inputs, self.max_bytes)
+            large = any(math.prod(shape) > MAX_SMALL for shape in shapes.values())
+            inputs = (yield parse) if large else parse()
+            run = partial(servable.run, signature, inputs, outputs)
+            batched = servable.submit(signature, inputs, outputs)
+            try:
+                results = yield batched or run
+            except Exception as error:
+                if batched is None or isinstance(error, RequestError):
+                    raise
+                results = yield run  # another request in the batch may be the cause
+            results = {key: results[key] for key in outputs or results}
+            return self._predict_response(servable, signature, inputs, results)
+
+    def _predict_response(
+        self, servable: Servable, signature: str, inputs: Arrays, results: Arrays
+    ) -> Any:
+        self._record(servable, signature, inputs, results)
+        response = predict_pb2.PredictResponse()
+        _fill_model_spec(response.model_spec, servable, signature)
         size = sum(value.nbytes for value in results.values())
         limits.reserve(3 * size, "The response")  # as a message, and serialised
         for key, value in results.items():

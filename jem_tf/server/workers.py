@@ -5,13 +5,16 @@ Not here: reading requests from clients, for which no thread waits (`grpc_api.py
 
 import asyncio
 import contextlib
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Generator
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 from jem_tf.server.errors import RequestError
 from jem_tf.server.limits import Budget, Call
 
+# Yields functions to run in a thread, or futures; gets their results; returns a response.
+Steps = Generator["Future[Any] | Callable[[], Any]", Any, Any]
 Arriving = dict[asyncio.Timeout, float]  # requests whose bodies arrive, by their begin
 
 
@@ -40,10 +43,24 @@ class Workers:
         return Call(self._budget, seconds)
 
     async def run(self, call: Call, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Return `function(*arguments)`, run in a thread until the deadline; close the call.
+        """Return `function(*arguments)`, run in a thread; close the call.
 
-        Raise `RequestError` if there are too many requests, or after the deadline. Work that has
-        begun then continues until it checks the deadline, and counts as in progress until it ends.
+        Work that has begun continues after the deadline until it checks it, and counts as in
+        progress until it ends. Raises the errors of `run_steps`.
+        """
+
+        def steps() -> Steps:
+            return (yield partial(function, *arguments))
+
+        return await self.run_steps(call, steps(), in_thread=False)
+
+    async def run_steps(self, call: Call, steps: Steps, in_thread: bool = True) -> Any:
+        """Return what `steps` return; close the call.
+
+        No thread waits between two steps. The first one runs here unless it is `in_thread`, and
+        each later one where its future was completed.
+
+        Raise `RequestError` if there are too many requests, or after the deadline.
         """
         if self._num_in_progress >= self._max_requests:
             call.close()
@@ -52,12 +69,24 @@ class Workers:
         loop = asyncio.get_running_loop()
         response: asyncio.Future[Any] = loop.create_future()
 
-        def work() -> None:
-            result, error = None, None
+        def advance(resume: Callable[[Any], Any], value: Any = None) -> None:
             try:
-                result = call.run(function, *arguments)
-            except BaseException as failure:
-                error = failure
+                work = call.run(resume, value)
+            except StopIteration as end:
+                return done(end.value, None)
+            except BaseException as error:
+                return done(None, error)
+            future = work if isinstance(work, Future) else self._threads.submit(call.run, work)
+            future.add_done_callback(proceed)
+
+        def proceed(future: "Future[Any]") -> None:
+            error = asyncio.CancelledError() if future.cancelled() else future.exception()
+            if error is None:
+                advance(steps.send, future.result())
+            else:
+                advance(steps.throw, error)
+
+        def done(result: Any, error: BaseException | None) -> None:
             with contextlib.suppress(RuntimeError):  # the loop was closed
                 loop.call_soon_threadsafe(finish, result, error)
 
@@ -71,7 +100,10 @@ class Workers:
             else:
                 response.set_exception(error)
 
-        self._threads.submit(work)
+        if in_thread:
+            self._threads.submit(advance, steps.send)
+        else:
+            advance(steps.send)
         try:
             async with asyncio.timeout(call.remaining):
                 return await response

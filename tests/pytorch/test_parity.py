@@ -10,7 +10,7 @@ from jem_tf import backbones, energy
 from jem_tf.pytorch import conversion
 
 torch = pytest.importorskip("torch", reason="needs PyTorch: make test-torch")
-from torch_jem import Classifier, score  # noqa: E402
+from torch_jem import Classifier, convnet, score  # noqa: E402
 
 from pytorch import reference  # noqa: E402
 
@@ -50,6 +50,21 @@ def test_logits(pair):
     theirs, ours, *_ = pair
     x = images()
     assert_close(ours.predict(x, verbose=0), theirs(to_torch(x)).detach().numpy(), 1e-4)
+
+
+@pytest.mark.parametrize("size", [8, 28])  # 28: the padding of an odd size is not symmetric
+def test_logits_of_the_small_network(size):
+    ours = backbones.convnet((size, size, 1), 10, width=4)
+    theirs = convnet(10, 4, size)
+    for layer, mine in zip(
+        (m for m in theirs if hasattr(m, "weight")), zip(*[iter(ours.weights)] * 2)
+    ):
+        kernel, bias = (to_torch(w.numpy()) for w in mine)
+        if kernel.ndim == 4:
+            kernel = kernel.permute(3, 0, 1, 2)
+        layer.load_state_dict({"weight": kernel, "bias": bias})
+    x = np.random.default_rng(0).normal(size=(4, size, size, 1)).astype(np.float32)
+    assert_close(ours.predict(x, verbose=0), theirs(to_torch(x)).detach().numpy(), 1e-5)
 
 
 def test_input_gradients(pair):

@@ -1,8 +1,14 @@
 """Batching: concurrent requests share runs of the graph, and never each other's results."""
 
+import threading
+
 import numpy as np
 import pytest
 import tensorflow as tf
+
+from jem_tf.server.batching import BatchedFunction
+from jem_tf.server.configuration import Batching
+from jem_tf.server.errors import RequestError
 
 from .grpc_requests import ones, predict_request
 from .servers import model_config
@@ -73,3 +79,80 @@ def test_signatures_and_models_are_not_mixed_up(rules, serve, tmp_path):
             else:
                 (output,) = outputs.values()
                 np.testing.assert_allclose(output, expected[signature](x), rtol=1e-5)
+
+
+class Gate:
+    """A function that waits until it is opened, and remembers the sizes of its batches."""
+
+    def __init__(self):
+        self.opened, self.begun, self.sizes = threading.Event(), threading.Semaphore(0), []
+
+    def __call__(self, inputs):
+        self.sizes.append(len(inputs["x"]))
+        self.begun.release()
+        assert self.opened.wait(10.0)
+        return {"y": 2 * inputs["x"]}
+
+
+def rows(*values):
+    return {"x": np.array(values, np.float32)}
+
+
+def test_requests_that_arrive_while_a_batch_runs_are_the_next_batch():
+    gate = Gate()
+    batched = BatchedFunction(gate, Batching(max_batch_size=8, threads=2))
+    futures = [batched.submit(rows(0))]
+    assert gate.begun.acquire(timeout=10.0)
+    futures += [batched.submit(rows(i, -i)) for i in (1, 2, 3)]
+    assert gate.sizes == [1]  # one thread is enough for batches that are not full
+    gate.opened.set()
+    answers = [future.result(10.0)["y"].tolist() for future in futures]
+    assert answers == [[0], [2, -2], [4, -4], [6, -6]]
+    assert gate.sizes == [1, 6] and (batched.runs, batched.rows) == (2, 7)
+
+
+def test_a_second_thread_runs_a_full_batch():
+    gate = Gate()
+    batched = BatchedFunction(gate, Batching(max_batch_size=2, threads=2))
+    futures = [batched.submit(rows(i)) for i in range(1)]
+    assert gate.begun.acquire(timeout=10.0)
+    futures += [batched.submit(rows(i)) for i in (1, 2)]
+    assert gate.begun.acquire(timeout=10.0)  # while the first is not done
+    assert gate.sizes == [1, 2] and not futures[0].done()
+    gate.opened.set()
+    assert [float(f.result(10.0)["y"][0]) for f in futures] == [0.0, 2.0, 4.0]
+
+
+def test_rows_beyond_the_queue_are_refused():
+    gate = Gate()
+    batched = BatchedFunction(gate, Batching(max_batch_size=2, max_enqueued=2, threads=1))
+    futures = [batched.submit(rows(0))]
+    assert gate.begun.acquire(timeout=10.0)
+    futures += [batched.submit(rows(1, 2)), batched.submit(rows(3, 4))]
+    with pytest.raises(RequestError, match="The batch queue is full: 4 rows wait"):
+        batched.submit(rows(5))
+    gate.opened.set()
+    assert [len(f.result(10.0)["y"]) for f in futures] == [1, 2, 2]
+    assert batched.submit(rows(5)).result(10.0)["y"] == [10.0]
+
+
+def test_inputs_of_other_shapes_are_another_batch():
+    gate = Gate()
+    batched = BatchedFunction(gate, Batching(max_batch_size=8, threads=1))
+    first = batched.submit(rows(0))
+    assert gate.begun.acquire(timeout=10.0)
+    narrow, wide = batched.submit(rows([1])), batched.submit(rows([1, 2]))
+    gate.opened.set()
+    assert gate.sizes[:1] == [1] and len(first.result(10.0)["y"]) == 1
+    assert (narrow.result(10.0)["y"].shape, wide.result(10.0)["y"].shape) == ((1, 1), (1, 2))
+
+
+def test_an_error_of_a_batch_is_that_of_each_request_in_it():
+    def sums(inputs):
+        return {"y": inputs["x"].sum(keepdims=True)}
+
+    batched = BatchedFunction(sums, Batching(threads=1))
+    assert batched.submit(rows(3)).result(10.0)["y"] == [3.0]
+    with pytest.raises(ValueError, match="does not have a row for each row"):
+        batched.submit(rows(1, 2)).result(10.0)
+    assert batched.submit(rows(4)).result(10.0)["y"] == [4.0]  # its thread goes on
