@@ -73,6 +73,8 @@ def jem(options: argparse.Namespace) -> Callable[[int], float]:
     import jem_tf
 
     jem_tf.side_by_side()
+    if options.autocast:
+        keras.config.set_dtype_policy("mixed_bfloat16")
     model = jem_tf.JEM(
         network(options.network),
         sampler=jem_tf.SGLD(options.steps, step_size=1.0, noise=0.01, dtype=options.dtype),
@@ -142,7 +144,7 @@ def main() -> None:
     parser.add_argument("--capacity", type=int, default=1000)
     parser.add_argument("--dtype", default="auto", help="of chains of JEM")
     parser.add_argument("--channels-last", action="store_true", help="layout of PyTorch")
-    parser.add_argument("--autocast", action="store_true", help="bfloat16 in PyTorch")
+    parser.add_argument("--autocast", action="store_true", help="bfloat16 in the update, too")
     parser.add_argument("--compile", action="store_true", help="torch.compile")
     options = parser.parse_args()
     run = CONTENDERS[options.name](options)

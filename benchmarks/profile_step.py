@@ -19,6 +19,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=20, help="sampler steps")
     parser.add_argument("--capacity", type=int, default=1000)
     parser.add_argument("--dtype", default="auto", help="of chains")
+    parser.add_argument("--autocast", action="store_true", help="bfloat16 in the update, too")
     parser.add_argument("--count", type=int, default=5, help="training steps to profile")
     parser.add_argument("--top", type=int, default=12, help="kinds of operation to print")
     options = parser.parse_args()

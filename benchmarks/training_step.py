@@ -22,6 +22,7 @@ HERE = Path(__file__).parent
 CONTENDERS = {
     "JEM": ["JEM"],
     "JEM, float32": ["JEM", "--dtype", "float32"],
+    "JEM, bfloat16": ["JEM", "--autocast"],
     "PyTorch": ["PyTorch"],
     "PyTorch, channels last": ["PyTorch", "--channels-last"],
     "PyTorch, compiled": ["PyTorch", "--channels-last", "--compile"],

@@ -11,7 +11,6 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -50,7 +49,7 @@ class BatchedFunction:
 
     def __init__(self, run: Callable[[Arrays], Arrays], batching: Any):
         self._run, self._batching = run, batching
-        self._threads = batch_threads(batching.threads)
+        self._threads = ThreadPoolExecutor(batching.threads, "batches")
         self._changed = threading.Condition()  # guards what follows
         self._waiting: deque[Rows] = deque()
         self._num_waiting, self._num_threads = 0, 0
@@ -126,15 +125,13 @@ class BatchedFunction:
             for rows, end in zip(batch, ends)
         ]
 
+    def close(self) -> None:
+        """Let the threads end."""
+        self._threads.shutdown(wait=False)
+
     def reset_counts(self) -> None:
         """Set the numbers of runs and rows to zero."""
         self.runs, self.rows = 0, 0
-
-
-@cache
-def batch_threads(count: int) -> ThreadPoolExecutor:
-    """The threads that run the batches of all functions."""
-    return ThreadPoolExecutor(count, "batches")
 
 
 def can_batch(definition: Any) -> bool:

@@ -85,6 +85,10 @@ class Call:
     def run(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Return `function(*arguments)`, called before the deadline and on behalf of this call."""
         self.check_deadline()
+        return self.on_behalf(function, *arguments)
+
+    def on_behalf(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Return `function(*arguments)`; `check_deadline` and `reserve` in it are of this call."""
         token = _current.set(self)
         try:
             return function(*arguments)

@@ -191,6 +191,8 @@ class Servable:
 
     def close(self) -> None:
         """Free the memory of the model."""
+        for batched in self._batched.values():
+            batched.close()
         if hasattr(self._loaded, "close"):
             self._loaded.close()
         self._functions, self._batched, self._loaded = {}, {}, None

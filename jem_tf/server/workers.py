@@ -69,9 +69,14 @@ class Workers:
         loop = asyncio.get_running_loop()
         response: asyncio.Future[Any] = loop.create_future()
 
-        def advance(resume: Callable[[Any], Any], value: Any = None) -> None:
+        def advance(result: Any = None, error: BaseException | None = None) -> None:
             try:
-                work = call.run(resume, value)
+                call.check_deadline()
+            except RequestError as late:
+                error = late
+            try:
+                resume, value = (steps.send, result) if error is None else (steps.throw, error)
+                work = call.on_behalf(resume, value)
             except StopIteration as end:
                 return done(end.value, None)
             except BaseException as error:
@@ -81,10 +86,7 @@ class Workers:
 
         def proceed(future: "Future[Any]") -> None:
             error = asyncio.CancelledError() if future.cancelled() else future.exception()
-            if error is None:
-                advance(steps.send, future.result())
-            else:
-                advance(steps.throw, error)
+            advance(future.result() if error is None else None, error)
 
         def done(result: Any, error: BaseException | None) -> None:
             with contextlib.suppress(RuntimeError):  # the loop was closed
@@ -101,9 +103,9 @@ class Workers:
                 response.set_exception(error)
 
         if in_thread:
-            self._threads.submit(advance, steps.send)
+            self._threads.submit(advance)
         else:
-            advance(steps.send)
+            advance()
         try:
             async with asyncio.timeout(call.remaining):
                 return await response
