@@ -1,6 +1,6 @@
 """Measures of classification and calibration, and temperature scaling.
 
-Not here: out-of-distribution detection (`threshold.py`).
+Not here: out-of-distribution detection (the other modules of this package).
 ECE = sum over bins of (share of rows in the bin) * |accuracy - mean confidence|.
 """
 
@@ -40,6 +40,7 @@ class Reliability:
     """
 
     ece: float
+    by_chance: float  # the ECE to expect of as many rows if confidence is the true probability
     mce: float  # the largest difference in any bin
     count: list[int]
     confidence: list[float]
@@ -110,8 +111,11 @@ def reliability(
         np.bincount(index, v, minlength=bins)[used] / count[used] for v in (confidence, correct)
     )
     gap, share = np.abs(accuracy - mean), count[used] / len(confidence)
+    # The number of correct rows in a bin is nearly normal, with the variance sum c (1 - c).
+    variance = np.bincount(index, confidence * (1.0 - confidence), minlength=bins)
     return Reliability(
         float((share * gap).sum()),
+        float(np.sqrt(2.0 / np.pi * variance).sum() / len(confidence)),
         float(gap.max()),
         count[used].tolist(),
         mean.tolist(),

@@ -62,6 +62,16 @@ def test_ece_of_a_known_case():
     assert result.count == [4]
 
 
+def test_the_ece_by_chance_is_that_of_calibrated_predictions():
+    """Labels drawn with the stated confidence, 400 times: the standard error is below 1 %."""
+    rng = np.random.default_rng(0)
+    confidence = rng.beta(4, 1, 2000)
+    draws = rng.uniform(size=(400, 2000)) < confidence
+    results = [calibration.reliability(confidence, correct) for correct in draws]
+    eces = [result.ece for result in results]
+    assert results[0].by_chance == pytest.approx(np.mean(eces), rel=0.05)
+
+
 def test_adaptive_bins_hold_equally_many_rows():
     rng = np.random.default_rng(0)
     confidence = rng.beta(8, 1, 1500)  # concentrated near 1

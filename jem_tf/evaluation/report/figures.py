@@ -86,6 +86,7 @@ def _values(models: list[dict[str, Any]]) -> Iterator[tuple[str, Format, list[An
         ("ECE, equally filled bins", percent, "calibration", "adaptive", "ece"),
         ("largest error of a bin (MCE)", percent, "calibration", "before", "mce"),
         ("ECE after temperature scaling", percent, "calibration", "after", "ece"),
+        ("ECE to expect by chance", percent, "calibration", "after", "by_chance"),
         ("area under risk–coverage", number, "selective", "aurc"),
     ):
         yield label, form, [_get(model, *keys) for model in models]
