@@ -43,6 +43,7 @@ from jem_tf.detection import calibration
 from jem_tf.detection.detector import FUSED
 from jem_tf.evaluation.measures import robustness
 from jem_tf.evaluation.measures.detection import detection
+from jem_tf.model.classifiers import without_softmax
 from jem_tf.model.detecting import MAX_REFERENCE
 from jem_tf.model.loading import load_classifier
 from jem_tf.training import recipe_files, recipes
@@ -85,14 +86,16 @@ def run(
     keras.utils.clear_session()
     keras.utils.set_random_seed(seed)
     per_epoch = -(-len(rows.train) // recipe.batch_size)
-    network = None if classifier is None else load_classifier(classifier)
+    if seconds is None:
+        recipe = recipe.limited(per_epoch)
+    network = None if classifier is None else without_softmax(load_classifier(classifier))
     model = recipe.model(rows, seed, objective, network)
     model.compile(recipe.optimizer(per_epoch, objective), metrics=["accuracy"])
     model.adapt(rows.batches("train", recipe.batch_size))
     guards = [DivergenceGuard(log=events)] if model.objective.uses_chains else []
     clock = Clock(seconds)
     model.fit(
-        rows.epochs(recipe.batch_size, seed),
+        rows.epochs(recipe.batch_size, seed, augment=recipe.augments_rows),
         steps_per_epoch=per_epoch,
         epochs=recipe.epochs if seconds is None else 1_000_000,
         shuffle=False,

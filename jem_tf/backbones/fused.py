@@ -36,11 +36,12 @@ class FusedBatchNormalization(keras.layers.BatchNormalization):
         **kwargs: Any,
     ):
         super().__init__(axis, momentum, epsilon, center, scale, **kwargs)
-        if axis not in (-1, 3) or not (center and scale):
+        unsupported = {k: v for k, v in kwargs.items() if v and k in ("renorm", "synchronized")}
+        if axis not in (-1, 3) or not (center and scale) or unsupported:
             raise ValueError(
                 "FusedBatchNormalization normalises the last axis of images, with scale and "
-                f"center. Received: {axis=}, {center=}, {scale=}. Use keras.layers."
-                "BatchNormalization."
+                f"center, in each replica. Received: {axis=}, {center=}, {scale=}, {unsupported}. "
+                "Use keras.layers.BatchNormalization."
             )
 
     def call(self, inputs: tf.Tensor, training: bool | None = None, mask: Any = None) -> tf.Tensor:

@@ -68,7 +68,7 @@ def check_comparable(
 ) -> None:
     """Raise `ValueError` if two models are the same, or are known to have other classes, or if
     `other` is known to expect other pixels than `target`, which expects `pixels`."""
-    if str(target) == str(other):
+    if Path(target).resolve() == Path(other).resolve():
         raise ValueError(f"The {role} must be another model than {str(target)!r}.")
     expected = _pixel_range(other)
     if expected is None and run_directory.is_run(other):

@@ -3,9 +3,10 @@
 Not here: the settings (`configuration.py`), splitting of large requests (`servable.py`).
 
 While a batch runs, further requests arrive; they are the next batch. So batches are as large as the
-load asks for, without a timeout, and no thread waits for a request.
+load asks for, without a timeout. Requests whose deadline passes while they wait are left out.
 """
 
+import logging
 import threading
 import time
 from collections import deque
@@ -15,9 +16,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from jem_tf.server import limits
 from jem_tf.server.errors import RequestError
 
 Arrays = dict[str, np.ndarray]
+log = logging.getLogger("jem_tf.server")
 
 
 class Rows(NamedTuple):
@@ -26,6 +29,8 @@ class Rows(NamedTuple):
     inputs: Arrays
     size: int
     outputs: "Future[Arrays]"
+    arrived: float  # by the monotonic clock
+    call: limits.Call | None
 
     def fits(self, other: "Rows") -> bool:
         """Return whether the inputs of both can be concatenated."""
@@ -54,16 +59,20 @@ class BatchedFunction:
         self._waiting: deque[Rows] = deque()
         self._num_waiting, self._num_threads = 0, 0
         self.runs, self.rows = 0, 0
+        self._warned = False
 
     def submit(self, inputs: Arrays) -> "Future[Arrays]":
         """Return a future of the outputs; raise `RequestError` if too many rows wait."""
-        rows = Rows(inputs, len(next(iter(inputs.values()))), Future())
+        count, call = len(next(iter(inputs.values()))), limits.current()
+        rows = Rows(inputs, count, Future(), time.monotonic(), call)
         size = self._batching.max_batch_size
         with self._changed:
-            if self._num_waiting + rows.size > size * self._batching.max_enqueued:
+            most = size * self._batching.max_enqueued
+            if self._num_waiting + rows.size > most:
                 raise RequestError(
                     "RESOURCE_EXHAUSTED",
-                    f"The batch queue is full: {self._num_waiting} rows wait.",
+                    f"The batch queue is full: {self._num_waiting} of at most {most} rows wait, "
+                    f"and {rows.size} came. Try again later.",
                 )
             self._waiting.append(rows)
             self._num_waiting += rows.size
@@ -80,6 +89,9 @@ class BatchedFunction:
             try:
                 results = self._run_batch(batch)
             except Exception as error:
+                if isinstance(error, ValueError) and not self._warned:
+                    log.warning("requests are not batched: %s", error)
+                    self._warned = True
                 for rows in batch:
                     rows.outputs.set_exception(error)
                 continue
@@ -88,20 +100,25 @@ class BatchedFunction:
 
     def _take(self) -> list[Rows]:
         """Return the next batch; an empty one ends this thread."""
-        size = self._batching.max_batch_size
-        end = time.monotonic() + self._batching.timeout_micros / 1e6
+        free, timeout = self._batching.max_batch_size, self._batching.timeout_micros / 1e6
+        batch: list[Rows] = []
+        expired: list[Rows] = []
         with self._changed:
-            while 0 < self._num_waiting < size and (left := end - time.monotonic()) > 0:
+            while 0 < self._num_waiting < free and (
+                (left := self._waiting[0].arrived + timeout - time.monotonic()) > 0
+            ):
                 self._changed.wait(left)
-            batch: list[Rows] = []
             while self._waiting:
                 rows = self._waiting[0]
-                if batch and (rows.size > size or not rows.fits(batch[0])):
+                late = rows.call is not None and rows.call.expired
+                if batch and not late and (rows.size > free or not rows.fits(batch[0])):
                     break
-                size -= rows.size
-                batch.append(self._waiting.popleft())
+                (expired if late else batch).append(self._waiting.popleft())
                 self._num_waiting -= rows.size
+                free -= 0 if late else rows.size
             self._num_threads -= not batch
+        for rows in expired:
+            rows.outputs.set_exception(RequestError("DEADLINE_EXCEEDED", "Deadline Exceeded"))
         return batch
 
     def _run_batch(self, batch: list[Rows]) -> list[Arrays]:
@@ -114,8 +131,11 @@ class BatchedFunction:
             parts += [parts[-1][-1:]] * (padded - count)
             inputs[key] = np.concatenate(parts) if len(parts) > 1 else parts[0]
         outputs = self._run(inputs)
-        if any(len(value) != padded for value in outputs.values()):
-            raise ValueError("An output does not have a row for each row of the inputs.")
+        for key, value in outputs.items():
+            if len(value) != padded:
+                raise ValueError(
+                    f"Output {key!r} must have {padded} rows, as the inputs. Received: {len(value)}"
+                )
         with self._changed:
             self.runs += 1
             self.rows += padded

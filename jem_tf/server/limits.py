@@ -52,6 +52,11 @@ class Call:
         self._end = None if seconds is None else time.monotonic() + seconds
 
     @property
+    def expired(self) -> bool:
+        """Whether the deadline has passed."""
+        return self._end is not None and time.monotonic() >= self._end
+
+    @property
     def remaining(self) -> float | None:
         """Seconds until the deadline; None if there is none."""
         return None if self._end is None else self._end - time.monotonic()
@@ -62,7 +67,7 @@ class Call:
 
     def check_deadline(self) -> None:
         """Raise `RequestError` after the deadline."""
-        if self._end is not None and time.monotonic() >= self._end:
+        if self.expired:
             raise RequestError("DEADLINE_EXCEEDED", "Deadline Exceeded")
 
     def reserve(self, size: int, what: str) -> None:
@@ -94,6 +99,11 @@ class Call:
             return function(*arguments)
         finally:
             _current.reset(token)
+
+
+def current() -> "Call | None":
+    """Return the call that this code runs on behalf of."""
+    return _current.get()
 
 
 def check_deadline() -> None:

@@ -109,7 +109,7 @@ class Servable:
         unusual = self._check(signature, inputs, outputs)
         if unusual and not self._functions[signature].is_elementwise:
             raise self._input_specs[signature][unusual].shape_error(inputs[unusual])
-        run = self._run_alone if unusual else self._run
+        run = self.run_alone if unusual else self._run
         results = run(signature, inputs)
         return {key: results[key] for key in outputs or results}
 
@@ -137,10 +137,9 @@ class Servable:
 
     def _run(self, signature: str, inputs: Arrays) -> Arrays:
         """Run a signature in parts of limited size, as long as the deadline allows."""
-        limits.check_deadline()
         rows, limit = _rows_of(inputs), self._part_rows.get(signature)
         if limit is None or rows == 0:
-            return self._run_alone(signature, inputs)
+            return self.run_alone(signature, inputs)
         if rows > limit:
             parts = [
                 self._run(signature, {k: v[i : i + limit] for k, v in inputs.items()})
@@ -154,11 +153,13 @@ class Servable:
                 raise
             except Exception:  # another request in the batch may be the cause
                 pass
-        return self._run_alone(signature, inputs)
+        return self.run_alone(signature, inputs)
 
-    def _run_alone(self, signature: str, inputs: Arrays) -> Arrays:
+    def run_alone(self, signature: str, inputs: Arrays) -> Arrays:
+        """Return all outputs of a signature for checked inputs, which are not part of a batch."""
+        limits.check_deadline()
         try:
-            return self._run_graph(signature, inputs)
+            return self._run_graph(signature or DEFAULT_SIGNATURE, inputs)
         except tf.errors.OpError as error:
             raise from_tensorflow(error) from error
 

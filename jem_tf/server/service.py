@@ -32,7 +32,7 @@ from jem_tf.server.servable import DEFAULT_SIGNATURE, Arrays, Servable
 from jem_tf.server.versions import Version
 from jem_tf.server.workers import Steps
 
-MAX_SMALL = 2**14  # values of a tensor that is parsed at once
+MAX_SMALL = 2**14  # values of a tensor that is parsed on the event loop
 CLASSIFY, REGRESS = "tensorflow/serving/classify", "tensorflow/serving/regress"
 
 
@@ -41,7 +41,7 @@ class Service:
 
     ```python
     service = Service(manager, Metrics())
-    service.predict(predict_request)  # a `PredictResponse`, or `RequestError`
+    service.classify(classification_request)  # a `ClassificationResponse`, or `RequestError`
     ```
 
     Args:
@@ -108,14 +108,14 @@ class Service:
             parse = partial(tensor_protos.to_arrays, request.inputs, self.max_bytes)
             large = any(math.prod(shape) > MAX_SMALL for shape in shapes.values())
             inputs = (yield parse) if large else parse()
-            run = partial(servable.run, signature, inputs, outputs)
             batched = servable.submit(signature, inputs, outputs)
             try:
-                results = yield batched or run
+                results = yield batched or partial(servable.run, signature, inputs, outputs)
             except Exception as error:
                 if batched is None or isinstance(error, RequestError):
                     raise
-                results = yield run  # another request in the batch may be the cause
+                # Another request in the batch may be the cause.
+                results = yield partial(servable.run_alone, signature, inputs)
             results = {key: results[key] for key in outputs or results}
             return self._predict_response(servable, signature, inputs, results)
 

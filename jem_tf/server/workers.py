@@ -27,7 +27,7 @@ class Workers:
     ```
 
     Args:
-        threads: requests that run at a time.
+        threads: functions of requests that run at a time.
         max_requests: requests that run or wait for a thread; further ones are refused.
         max_bytes: memory for the content of all requests.
     """
@@ -64,7 +64,10 @@ class Workers:
         """
         if self._num_in_progress >= self._max_requests:
             call.close()
-            raise RequestError("RESOURCE_EXHAUSTED", "Too many concurrent requests.")
+            raise RequestError(
+                "RESOURCE_EXHAUSTED",
+                f"Too many concurrent requests: at most {self._max_requests} run or wait.",
+            )
         self._num_in_progress += 1
         loop = asyncio.get_running_loop()
         response: asyncio.Future[Any] = loop.create_future()

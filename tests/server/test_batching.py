@@ -1,6 +1,7 @@
 """Batching: concurrent requests share runs of the graph, and never each other's results."""
 
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import tensorflow as tf
 from jem_tf.server.batching import BatchedFunction
 from jem_tf.server.configuration import Batching
 from jem_tf.server.errors import RequestError
+from jem_tf.server.limits import Budget, Call
 
 from .grpc_requests import ones, predict_request
 from .servers import model_config
@@ -38,6 +40,12 @@ def test_an_invalid_row_does_not_affect_the_others_in_its_batch(serve_batched):
     codes = [call.code().name for call in calls]
     assert codes == ["OK", "INVALID_ARGUMENT"] * 4
     assert all(list(call.result().outputs["root"].float_val) == [2.0] for call in calls[::2])
+    (servable,) = client.server.manager.servables()
+    run_graph, runs = servable._functions["picky"], []
+    servable._functions["picky"] = lambda **x: runs.append(len(x["x"])) or run_graph(**x)
+    calls = [client.predictions.Predict.future(r) for r in [good, bad] * 4]
+    assert [call.code().name for call in calls] == codes
+    assert runs[0] > 1 and runs.count(1) == 8 == sum(runs) // 2  # once together, then one by one
     wide = [predict_request("ragged", x=ones(1, width)) for width in (2, 3)]
     calls = [client.predictions.Predict.future(r) for r in wide]
     assert [list(call.result().outputs["y"].float_val) for call in calls] == [[2.0], [3.0]]
@@ -114,7 +122,7 @@ def test_requests_that_arrive_while_a_batch_runs_are_the_next_batch():
 def test_a_second_thread_runs_a_full_batch():
     gate = Gate()
     batched = BatchedFunction(gate, Batching(max_batch_size=2, threads=2))
-    futures = [batched.submit(rows(i)) for i in range(1)]
+    futures = [batched.submit(rows(0))]
     assert gate.begun.acquire(timeout=10.0)
     futures += [batched.submit(rows(i)) for i in (1, 2)]
     assert gate.begun.acquire(timeout=10.0)  # while the first is not done
@@ -129,7 +137,7 @@ def test_rows_beyond_the_queue_are_refused():
     futures = [batched.submit(rows(0))]
     assert gate.begun.acquire(timeout=10.0)
     futures += [batched.submit(rows(1, 2)), batched.submit(rows(3, 4))]
-    with pytest.raises(RequestError, match="The batch queue is full: 4 rows wait"):
+    with pytest.raises(RequestError, match="The batch queue is full: 4 of at most 4 rows wait"):
         batched.submit(rows(5))
     gate.opened.set()
     assert [len(f.result(10.0)["y"]) for f in futures] == [1, 2, 2]
@@ -143,8 +151,35 @@ def test_inputs_of_other_shapes_are_another_batch():
     assert gate.begun.acquire(timeout=10.0)
     narrow, wide = batched.submit(rows([1])), batched.submit(rows([1, 2]))
     gate.opened.set()
-    assert gate.sizes[:1] == [1] and len(first.result(10.0)["y"]) == 1
+    assert len(first.result(10.0)["y"]) == 1
     assert (narrow.result(10.0)["y"].shape, wide.result(10.0)["y"].shape) == ((1, 1), (1, 2))
+    assert gate.sizes == [1, 1, 1]
+
+
+def test_requests_whose_deadline_passes_in_the_queue_are_not_computed():
+    gate, budget = Gate(), Budget(1000)
+    batched = BatchedFunction(gate, Batching(max_batch_size=8, threads=1))
+    first = batched.submit(rows(0))
+    assert gate.begun.acquire(timeout=10.0)
+    call = Call(budget, 10.0)
+    late, last = call.run(batched.submit, rows(1)), batched.submit(rows(2))
+    call.cancel()
+    gate.opened.set()
+    with pytest.raises(RequestError, match="Deadline Exceeded"):
+        late.result(10.0)
+    assert (first.result(10.0)["y"], last.result(10.0)["y"]) == ([0.0], [4.0])
+    assert gate.sizes == [1, 1]
+
+
+def test_the_timeout_counts_from_the_arrival_of_a_request():
+    gate = Gate()
+    batched = BatchedFunction(gate, Batching(max_batch_size=2, timeout_micros=1_000_000, threads=1))
+    batched.submit(rows(0, 0))
+    assert gate.begun.acquire(timeout=10.0)
+    waiting = batched.submit(rows(1))
+    time.sleep(1.0)
+    gate.opened.set()
+    assert waiting.result(0.8)["y"] == [2.0]  # it has waited long enough
 
 
 def test_an_error_of_a_batch_is_that_of_each_request_in_it():
@@ -153,6 +188,6 @@ def test_an_error_of_a_batch_is_that_of_each_request_in_it():
 
     batched = BatchedFunction(sums, Batching(threads=1))
     assert batched.submit(rows(3)).result(10.0)["y"] == [3.0]
-    with pytest.raises(ValueError, match="does not have a row for each row"):
+    with pytest.raises(ValueError, match=r"Output 'y' must have 2 rows.*Received: 1"):
         batched.submit(rows(1, 2)).result(10.0)
     assert batched.submit(rows(4)).result(10.0)["y"] == [4.0]  # its thread goes on

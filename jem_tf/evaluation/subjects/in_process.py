@@ -93,6 +93,7 @@ class KerasSubject(Subject):
         if model is None:
             model = JEM(self._network, objective="cross_entropy")
             model.adapt(x)
+            self._scale = model.input_range.scale  # the unit that the detector is fitted in
         model.fit_detector(x, y, reference)
         self._use_detector(model.detector)
 

@@ -25,6 +25,25 @@ def test_any_keras_classifier_can_be_measured(ending, model, blobs_data):
     assert not subject.can_sample
 
 
+def test_the_verdict_of_a_plain_classifier_does_not_depend_on_the_unit_of_its_inputs():
+    """Its statistics are fitted and read in the same unit: that of an export."""
+    rng = np.random.default_rng(0)
+    x, y = rng.uniform(0, 255, (400, 4)).astype(np.float32), np.arange(400) % 3
+    layers = [keras.layers.Rescaling(1 / 127.5, -1.0), keras.layers.Dense(8, activation="silu")]
+    plain = keras.Sequential([keras.Input((4,)), *layers, keras.layers.Dense(3)])
+    subject = evaluation.of(plain)
+    subject.fit_detector(x, y, (x, y))
+    model = jem_tf.JEM(plain, objective="cross_entropy")
+    model.adapt(x)
+    model.fit_detector(x, y, reference=(x, y))
+    scores = subject.scores(x[:50])
+    for name, values in zip(model.detector.names, model.statistics(x[:50]).T):
+        if name == "max_probability":  # shown as a probability
+            continue
+        np.testing.assert_allclose(scores[name], values, rtol=1e-3, atol=1e-4, err_msg=name)
+    np.testing.assert_allclose(scores["fused"], model.ood_score(x[:50]), rtol=1e-3, atol=1e-3)
+
+
 class Subclassed(keras.Model):
     """A classifier with an attribute `backbone`, as a JEM has."""
 
