@@ -1,6 +1,8 @@
 """What a user does with the inspector's page, and a server that can stop and return."""
 
+import contextlib
 import random
+import socket
 import time
 
 from selenium.webdriver.common.action_chains import ActionChains
@@ -17,11 +19,21 @@ SCRIBBLE = [[(20, 20), (230, 60), (30, 90), (230, 130), (20, 170), (235, 200), (
 SCRIBBLE.append([(y, x) for x, y in SCRIBBLE[0]])
 
 
+def free_pair():
+    """The first of two free ports below the ephemeral ones, which other programs take."""
+    while True:
+        port = random.randrange(20_000, 30_000, 2)
+        with contextlib.suppress(OSError):
+            for number in (port, port + 1):
+                socket.create_server(("127.0.0.1", number)).close()
+            return port
+
+
 class RestartableServer:
     """A server in this process that keeps its ports when it restarts."""
 
     def __init__(self, config):
-        port = random.randrange(20_000, 30_000, 2)  # below the ephemeral ports, which others take
+        port = free_pair()
         self.url = f"http://127.0.0.1:{port + 1}"
         self._options = Options(
             model_config_file=config,
